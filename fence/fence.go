@@ -1,0 +1,107 @@
+// Package fence is the log of a database: numbered slots on an object store, each written once, create-if-absent. It decides who
+// owns a database, and nothing else does.
+//
+// It keeps rules R1 to R7 and R11 of docs/fencing.md. It knows no SQLite and no pages: what an entry carries is opaque bytes.
+package fence
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ID is an incarnation: a random name for what lives between a create and a delete.
+type ID [16]byte
+
+// String returns 32 hexadecimal digits.
+func (id ID) String() string { return fmt.Sprintf("%x", id[:]) }
+
+// Kind of an entry.
+type Kind uint8
+
+// Kinds of entries, in docs/fencing.md's words. The values are part of the format.
+const (
+	Create Kind = 1 // an incarnation begins
+	Claim  Kind = 2 // an owner takes over
+	Commit Kind = 3 // pages
+	Base   Kind = 4 // a base is in force now
+	Rewind Kind = 5 // a claim whose state is an earlier point
+	Close  Kind = 6 // the owner has gone
+	Delete Kind = 7 // the incarnation ends
+	Void   Kind = 8 // this slot will never be a create
+)
+
+// Entry is what a slot holds.
+type Entry struct {
+	Kind       Kind
+	ID         ID
+	Slot       uint64
+	Generation uint64
+	Nonce      [16]byte
+	Sum        uint64 // checksum of its header; what the next entry's Prev must be
+	Prev       uint64
+	Base       string // key of the base in force, "" none
+	Horizon    uint64
+	To         uint64 // rewind: target slot
+	Label      string
+	Owner      string
+	Time       time.Time
+	Tail       []uint64 // see segment.Header
+	State      State
+	Frozen     bool
+	Whole      bool   // Payload holds every page
+	Payload    []byte // opaque; nil when only the header was read
+	PayloadSum uint64
+	ETag       string
+	Size       int64 // bytes of the whole object
+}
+
+// State describes the database after an entry.
+type State struct {
+	PageSize  uint32 // bytes
+	PageCount uint32
+	Checksum  uint64
+}
+
+// Draft is what a caller asks to append; its place in the log is fence's to fill in.
+type Draft struct {
+	Kind       Kind   // Commit, Base or Close
+	State      *State // nil: as before
+	Payload    []byte // nil: carries no pages
+	PayloadSum uint64
+	Whole      bool
+	Label      string
+	Base       string // Base only
+	Horizon    uint64 // Base only: not below the horizon in force
+	Frozen     bool   // Close only
+}
+
+// Errors, for errors.Is. A *FencedError is ErrFenced or ErrDeleted.
+var (
+	ErrNoDatabase = errors.New("no such database")         // no slot, or the head is a delete or void
+	ErrTaken      = errors.New("database exists")          // Create: the name is in use
+	ErrFenced     = errors.New("another writer took over") // Append, Check, Settle
+	ErrDeleted    = errors.New("database was deleted")
+	ErrFrozen     = errors.New("database is frozen")
+	ErrDamaged    = errors.New("log damaged") // an entry that cannot be read or does not follow from the one before
+	ErrPending    = errors.New("an append is still unknown")
+)
+
+// FencedError tells who owns the database now.
+type FencedError struct {
+	By     *Entry // the entry found in the place of ours or behind it
+	Stored bool   // our last append is in the history all the same (R4): nothing of it is lost
+}
+
+func (e *FencedError) Error() string {
+	if e.By.Kind == Delete || e.By.Kind == Void {
+		return fmt.Sprintf("deleted in slot %d at %s", e.By.Slot, e.By.Time.UTC().Format(time.RFC3339))
+	}
+	return fmt.Sprintf("fenced by generation %d (%s) in slot %d at %s", e.By.Generation, e.By.Owner, e.By.Slot, e.By.Time.UTC().Format(time.RFC3339))
+}
+
+// Is makes errors.Is see ErrFenced, or ErrDeleted when the incarnation has ended or the name has a new one.
+func (e *FencedError) Is(target error) bool {
+	deleted := e.By.Kind == Delete || e.By.Kind == Void || e.By.Kind == Create
+	return target == ErrDeleted && deleted || target == ErrFenced && !deleted
+}
