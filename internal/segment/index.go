@@ -1,0 +1,73 @@
+package segment
+
+import "sort"
+
+// Limits of a payload.
+const (
+	MaxIndex = 16 << 20  // bytes of an index
+	MaxBlock = 256 << 10 // bytes of a block's content that a reader accepts; writers stop at BlockSize
+	MaxRefs  = 65536     // segments that one entry can name
+	MaxKey   = 1024      // bytes of a segment's key
+)
+
+// BlockPages is the kind of a block that holds whole pages.
+const BlockPages = 1
+
+// BlockDelta is reserved for blocks that hold differences against the pages' last shipped versions. This version refuses it.
+const BlockDelta = 2
+
+// Run is Count neighbouring pages from First.
+type Run struct {
+	First, Count uint32
+}
+
+// Block tells where pages are in a payload.
+type Block struct {
+	Kind   uint8
+	Offset int64 // bytes from the start of the payload
+	Length int   // bytes stored
+	Raw    int   // bytes of content; equal to Length: stored as they are, else a zstd frame
+	Runs   []Run // ascending
+	Sum    uint64
+}
+
+// Ref names a segment in which pages of an entry are, when they were too many to be in the entry itself.
+type Ref struct {
+	Key         string // full key of the object
+	First, Last uint32 // range of its page numbers, both inclusive
+	Pages       int    // how many pages it holds
+	Size        int64  // bytes of the object
+}
+
+// Index is the map of a payload. No page is in two of its places: block runs ascend over the whole index, ranges of refs
+// ascend, and no run reaches into the range of a ref.
+type Index struct {
+	PageSize int // bytes
+	Blocks   []Block
+	Refs     []Ref
+}
+
+// Pages returns how many pages are in blocks.
+func (ix *Index) Pages() int {
+	n := 0
+	for i := range ix.Blocks {
+		for _, r := range ix.Blocks[i].Runs {
+			n += int(r.Count)
+		}
+	}
+	return n
+}
+
+// Find returns the block that holds a page, or nil.
+func (ix *Index) Find(pgno uint32) *Block {
+	i := sort.Search(len(ix.Blocks), func(i int) bool { return ix.Blocks[i].Runs[0].First > pgno }) - 1
+	if i < 0 {
+		return nil
+	}
+	b := &ix.Blocks[i]
+	j := sort.Search(len(b.Runs), func(j int) bool { return b.Runs[j].First > pgno }) - 1
+	if j < 0 || pgno-b.Runs[j].First >= b.Runs[j].Count {
+		return nil
+	}
+	return b
+}

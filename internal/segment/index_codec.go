@@ -1,0 +1,299 @@
+package segment
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+const (
+	footerSize  = 40
+	footerMagic = "tnbx"
+	minPayload  = footerSize + indexHead
+	indexHead   = 12            // page size, blocks, refs
+	minBlock    = 1 + 4 + 1 + 8 // kind, four varints of one run, checksum: 14 bytes
+	minRef      = 1 + 1 + 1*4   // key of one byte, four varints
+)
+
+// appendBlock appends b's record. next is the page after the last run of the block before (1 at first); the new one is returned.
+func appendBlock(dst []byte, b *Block, next uint32) ([]byte, uint32) {
+	dst = append(dst, b.Kind)
+	dst = binary.AppendUvarint(dst, uint64(b.Length))
+	dst = binary.AppendUvarint(dst, uint64(b.Raw))
+	dst = binary.AppendUvarint(dst, uint64(len(b.Runs)))
+	for _, r := range b.Runs {
+		dst = binary.AppendUvarint(dst, uint64(r.First-next))
+		dst = binary.AppendUvarint(dst, uint64(r.Count))
+		next = r.First + r.Count
+	}
+	return binary.LittleEndian.AppendUint64(dst, b.Sum), next
+}
+
+func appendRef(dst []byte, r *Ref) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(r.Key)))
+	dst = append(dst, r.Key...)
+	dst = binary.AppendUvarint(dst, uint64(r.First))
+	dst = binary.AppendUvarint(dst, uint64(r.Last))
+	dst = binary.AppendUvarint(dst, uint64(r.Pages))
+	return binary.AppendUvarint(dst, uint64(r.Size))
+}
+
+// check is what a ref must fulfil, whoever made it. after is the last page of the ref before.
+func (r *Ref) check(after uint32, pageSize int) error {
+	switch {
+	case r.Key == "" || len(r.Key) > MaxKey:
+		return fmt.Errorf("segment key of %d bytes, must be 1 to %d", len(r.Key), MaxKey)
+	case r.First <= after || r.Last < r.First || r.Last > MaxPage:
+		return fmt.Errorf("segment %s: pages %d to %d after page %d", r.Key, r.First, r.Last, after)
+	case r.Pages < 1 || int64(r.Pages) > int64(r.Last-r.First)+1:
+		return fmt.Errorf("segment %s: %d pages from %d to %d", r.Key, r.Pages, r.First, r.Last)
+	case r.First == LockPage(pageSize) || r.Last == LockPage(pageSize):
+		return fmt.Errorf("segment %s: ends in the lock page", r.Key)
+	case r.Size < minHeader+minPayload || r.Size > MaxHeader+MaxPayload:
+		return fmt.Errorf("segment %s of %d bytes", r.Key, r.Size)
+	}
+	return nil
+}
+
+// appendFooter appends the footer to a payload that ends with its index, which begins at indexAt.
+func appendFooter(payload []byte, indexAt int, sum uint64) []byte {
+	le := binary.LittleEndian
+	start := len(payload)
+	payload = le.AppendUint64(payload, uint64(start+footerSize))
+	payload = le.AppendUint64(payload, uint64(indexAt))
+	payload = le.AppendUint64(payload, sum)
+	payload = le.AppendUint16(payload, Version)
+	payload = le.AppendUint16(payload, 0)
+	payload = append(payload, footerMagic...)
+	return le.AppendUint64(payload, xxhash.Sum64(payload[start:]))
+}
+
+type footer struct {
+	payload, index int64 // bytes of the payload, offset of the index in it
+	sum            uint64
+}
+
+// decodeFooter reads the footer at the end of b.
+func decodeFooter(b []byte) (f footer, err error) {
+	if len(b) < footerSize {
+		return f, damaged("ends within the footer")
+	}
+	b = b[len(b)-footerSize:]
+	c := cursor{b: b}
+	f.payload, f.index, f.sum = int64(c.u64()), int64(c.u64()), c.u64()
+	version, zero := c.u16(), c.u16()
+	if string(c.bytes(4)) != footerMagic {
+		return f, damaged("does not end as a tonbo object with pages")
+	}
+	if c.u64() != xxhash.Sum64(b[:footerSize-sumSize]) {
+		return f, damaged("footer checksum does not match")
+	}
+	if version != Version {
+		return f, &VersionError{Version: version}
+	}
+	if zero != 0 || f.payload < minPayload || f.payload > MaxPayload || f.index < 0 || f.index > f.payload-minPayload {
+		return f, damaged("footer: payload of %d bytes, index at %d", f.payload, f.index)
+	}
+	if n := f.indexSize(); n > MaxIndex {
+		return f, damaged("index of %d bytes, at most %d", n, MaxIndex)
+	}
+	return f, nil
+}
+
+func (f footer) indexSize() int64 { return f.payload - footerSize - f.index }
+
+// DecodeIndex reads the index of a whole payload and checks it against the header. Blocks are not looked into. An object without a payload has
+// an empty index. Errors: ErrFormat, *VersionError, *KindError.
+func DecodeIndex(payload []byte, h *Header) (*Index, error) {
+	if int64(len(payload)) != h.PayloadSize {
+		return nil, damaged("payload of %d bytes, the header says %d", len(payload), h.PayloadSize)
+	}
+	if h.PayloadSize == 0 {
+		return &Index{PageSize: int(h.PageSize)}, nil
+	}
+	f, err := decodeFooter(payload)
+	if err != nil {
+		return nil, err
+	}
+	if f.payload != h.PayloadSize || f.sum != h.PayloadSum {
+		return nil, damaged("the payload is not the header's")
+	}
+	ix, err := decodeIndex(payload[f.index:len(payload)-footerSize], f)
+	if err != nil {
+		return nil, err
+	}
+	return ix, ix.matches(h)
+}
+
+// matches checks what header and index must agree on.
+func (ix *Index) matches(h *Header) error {
+	if ix.PageSize != int(h.PageSize) {
+		return damaged("index has pages of %d bytes, header of %d", ix.PageSize, h.PageSize)
+	}
+	last := uint32(0)
+	if n := len(ix.Blocks); n > 0 {
+		runs := ix.Blocks[n-1].Runs
+		last = runs[len(runs)-1].First + (runs[len(runs)-1].Count - 1)
+	}
+	if n := len(ix.Refs); n > 0 {
+		if h.Kind == KindSegment {
+			return damaged("a segment that refers to segments")
+		}
+		last = max(last, ix.Refs[n-1].Last)
+	}
+	if last > h.PageCount {
+		return damaged("page %d in a database of %d pages", last, h.PageCount)
+	}
+	return nil
+}
+
+// DecodeIndexTail reads the index from tail, the last bytes of an object of objectSize bytes. payloadStart is where block offsets count from. need > 0, and nothing else:
+// the tail is too short, read that many bytes from the end instead. The object must have a payload. The header is not seen: whoever reads blocks of an
+// entry this way makes sure by ETag or nonce that it is the entry meant. Errors: ErrFormat, *VersionError, *KindError.
+func DecodeIndexTail(tail []byte, objectSize int64) (ix *Index, payloadStart, need int64, err error) {
+	switch {
+	case int64(len(tail)) > objectSize:
+		return nil, 0, 0, damaged("tail of %d bytes, the object has %d", len(tail), objectSize)
+	case objectSize < minHeader+minPayload:
+		return nil, 0, 0, damaged("object of %d bytes has no pages", objectSize)
+	case len(tail) < footerSize:
+		return nil, 0, footerSize, nil
+	}
+	f, err := decodeFooter(tail)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	payloadStart = objectSize - f.payload
+	if payloadStart < minHeader || payloadStart > MaxHeader {
+		return nil, 0, 0, damaged("payload of %d bytes in an object of %d", f.payload, objectSize)
+	}
+	if need = f.indexSize() + footerSize; int64(len(tail)) < need {
+		return nil, 0, need, nil
+	}
+	tail = tail[int64(len(tail))-need:]
+	ix, err = decodeIndex(tail[:len(tail)-footerSize], f)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	return ix, payloadStart, 0, nil
+}
+
+// decodeIndex reads an index. What it allocates is bounded by the bytes that are there: counts are checked against them first.
+func decodeIndex(b []byte, f footer) (*Index, error) {
+	if xxhash.Sum64(b) != f.sum {
+		return nil, damaged("index checksum does not match")
+	}
+	c := cursor{b: b}
+	pageSize, blocks, refs := int64(c.u32()), int64(c.u32()), int64(c.u32())
+	if pageSize > MaxPageSize || !ValidPageSize(int(pageSize)) {
+		return nil, damaged("index: page size %d", pageSize)
+	}
+	if refs > MaxRefs || blocks*minBlock+refs*minRef > int64(len(c.b)) {
+		return nil, damaged("index: %d blocks and %d segments in %d bytes", blocks, refs, len(b))
+	}
+	ix := &Index{PageSize: int(pageSize)}
+	end, err := ix.decodeBlocks(&c, int(blocks))
+	if err != nil {
+		return nil, err
+	}
+	if end != f.index {
+		return nil, damaged("blocks end at %d, the index begins at %d", end, f.index)
+	}
+	if err := ix.decodeRefs(&c, int(refs)); err != nil {
+		return nil, err
+	}
+	if c.bad || len(c.b) > 0 {
+		return nil, damaged("index records do not fit the index")
+	}
+	if err := ix.disjoint(); err != nil {
+		return nil, damaged("index: %v", err)
+	}
+	return ix, nil
+}
+
+func (ix *Index) decodeBlocks(c *cursor, n int) (end int64, err error) {
+	if n == 0 {
+		return 0, nil
+	}
+	ix.Blocks = make([]Block, n)
+	var runs []Run // of all blocks; cut up when it has stopped moving
+	lock := LockPage(ix.PageSize)
+	next := uint64(1)
+	for i := range ix.Blocks {
+		b := &ix.Blocks[i]
+		b.Kind = c.u8()
+		if b.Kind != BlockPages && !c.bad {
+			return 0, &KindError{What: "block kind", Kind: uint64(b.Kind)}
+		}
+		b.Offset = end
+		b.Length, b.Raw = int(c.upTo(MaxBlock)), int(c.upTo(MaxBlock))
+		count := int(c.upTo(MaxBlock / MinPageSize))
+		from, pages := len(runs), uint64(0)
+		for j := 0; j < count && !c.bad; j++ {
+			gap, k := c.upTo(math.MaxUint32), c.upTo(MaxBlock/MinPageSize)
+			first := next + gap
+			next = first + k
+			switch {
+			case c.bad, k == 0, j > 0 && gap == 0, next-1 > MaxPage:
+				return 0, damaged("index: block %d: run %d is none, or not after the one before", i, j)
+			case first <= uint64(lock) && uint64(lock) < next:
+				return 0, damaged("index: block %d holds the lock page %d", i, lock)
+			}
+			runs = append(runs, Run{First: uint32(first), Count: uint32(k)})
+			pages += k
+		}
+		b.Sum = c.u64()
+		if c.bad || b.Length < 1 || b.Length > b.Raw || count == 0 || uint64(b.Raw) != pages*uint64(ix.PageSize) {
+			return 0, damaged("index: block %d: %d bytes stored of %d, %d pages", i, b.Length, b.Raw, pages)
+		}
+		b.Runs = runs[from:]
+		end += int64(b.Length)
+	}
+	for i, from := 0, 0; i < n; i++ {
+		k := len(ix.Blocks[i].Runs)
+		ix.Blocks[i].Runs = runs[from : from+k : from+k]
+		from += k
+	}
+	return end, nil
+}
+
+func (ix *Index) decodeRefs(c *cursor, n int) error {
+	if n == 0 {
+		return nil
+	}
+	ix.Refs = make([]Ref, n)
+	after := uint32(0)
+	for i := range ix.Refs {
+		r := &ix.Refs[i]
+		r.Key = string(c.bytes(int(c.upTo(MaxKey))))
+		r.First, r.Last = uint32(c.upTo(math.MaxUint32)), uint32(c.upTo(math.MaxUint32))
+		r.Pages, r.Size = int(c.upTo(math.MaxInt32)), int64(c.upTo(math.MaxInt64))
+		if c.bad {
+			return damaged("index records do not fit the index")
+		}
+		if err := r.check(after, ix.PageSize); err != nil {
+			return damaged("index: %v", err)
+		}
+		after = r.Last
+	}
+	return nil
+}
+
+// disjoint checks that no run reaches into the range of a ref; both ascend.
+func (ix *Index) disjoint() error {
+	refs := ix.Refs
+	for i := range ix.Blocks {
+		for _, r := range ix.Blocks[i].Runs {
+			last := r.First + (r.Count - 1)
+			for len(refs) > 0 && refs[0].Last < r.First {
+				refs = refs[1:]
+			}
+			if len(refs) > 0 && refs[0].First <= last {
+				return fmt.Errorf("pages %d to %d are in a block and within segment %s", r.First, last, refs[0].Key)
+			}
+		}
+	}
+	return nil
+}
