@@ -42,10 +42,10 @@ type State struct {
 	Store      string   // where the remote is, as remote.Store's String says it
 	ID         [16]byte // incarnation
 	Generation uint64
-	Slot       uint64 // the last slot whose pages the file holds, as far as known
-	PageSize   uint32 // bytes
-	Checksum   uint64 // XOR of Sums: the database checksum as of Slot
+	Slot       uint64   // the last slot whose pages the file holds, as far as known
+	PageSize   uint32   // bytes
+	Checksum   uint64   // XOR of Sums: the database checksum as of Slot
 	Sums       []uint64 // by page number - 1, as of Slot; the lock page's is 0
-	Boot       string // the boot of the machine that wrote it; a different one: see Recover
-	Lost       string // path of commits kept aside by this incarnation of the file, "" none
+	Boot       string   // the boot of the machine that wrote it; a different one: see Recover
+	Lost       string   // path of commits kept aside by this incarnation of the file, "" none
 }

@@ -1,0 +1,138 @@
+package vfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/ncruces/go-sqlite3"
+	sqlitevfs "github.com/ncruces/go-sqlite3/vfs"
+)
+
+// Name is the name that SQLite knows the VFS by: open a database as "file:<path>?vfs=tonbo" after [Attach].
+const Name = "tonbo"
+
+// Result codes that SQLite hands back from a refused operation. They are private extended codes
+// (https://sqlite.org/rescode.html#extrc) and survive a rollback, which an error value does not: translate them with
+// [Database.Refusal].
+const (
+	// CodeRefused ends a COMMIT that was refused.
+	CodeRefused sqlite3.ExtendedErrorCode = sqlite3.ExtendedErrorCode(sqlite3.READONLY) | 0x7b<<8
+	// CodeUnsupported ends a change that cannot be replicated.
+	CodeUnsupported sqlite3.ExtendedErrorCode = sqlite3.ExtendedErrorCode(sqlite3.READONLY) | 0x7c<<8
+)
+
+// Errors, for errors.Is.
+var (
+	ErrUnsupported = errors.New("not supported on a replicated database")
+	ErrCorrupt     = errors.New("local file changed underneath")
+	ErrWAL         = errors.New("write-ahead log not recovered")
+)
+
+// PageSum is the checksum of one page, as [Options.Sum] computes it.
+type PageSum struct {
+	Page uint32
+	Sum  uint64
+}
+
+// A PageSource brings pages of the main file that are not there yet.
+type PageSource interface {
+	// Ensure returns when the bytes [off, off+n) of the main file may be read from it. It ends when ctx does.
+	Ensure(ctx context.Context, off, n int64) error
+	// Written tells that the page at off now holds what SQLite wrote.
+	Written(off, n int64)
+	// Truncated tells that the file now ends at size: nothing beyond it will ever come from the source again.
+	Truncated(size int64)
+}
+
+// Options of a Database. PageSize, PageCount and Sum are needed.
+type Options struct {
+	PageSize  int                                   // bytes, as in the file
+	PageCount uint32                                // pages in the file
+	Sum       func(pgno uint32, page []byte) uint64 // page checksum; must not keep page
+
+	// Source brings absent pages. nil: every page is in the file.
+	Source PageSource
+
+	// BeforeCommit, when set, is called with each transaction while its commit is held back: nil lets it pass, an error refuses
+	// it. The transaction's pages, and all others not yet shipped, are in c, which counts as shipped when nil is returned. ctx is the connection's
+	// (sqlite3.Conn.GetInterrupt).
+	BeforeCommit func(ctx context.Context, c *Changes) error
+
+	// AfterCommit is called when a commit has become certain. It must return at once.
+	AfterCommit func()
+
+	// BeforeReset is called before SQLite gives up the write-ahead log's content, with the pages that are in the main file now and not
+	// shipped, and the database's size in pages: a later process could not tell them from damage otherwise.
+	BeforeReset func(pageCount uint32, pages []PageSum) error
+}
+
+// registry finds the Database of a path. SQLite's interface leaves no other way to pass one.
+var registry struct {
+	once sync.Once
+	mu   sync.RWMutex
+	m    map[string]*Database
+}
+
+func lookup(path string) *Database {
+	registry.mu.RLock()
+	defer registry.mu.RUnlock()
+	return registry.m[path]
+}
+
+// Attach begins to observe the database file at path, which must exist, be in WAL mode and have no write-ahead log with content
+// ([ErrWAL]): recover it first. No connection may be open.
+func Attach(path string, o Options) (*Database, error) {
+	path, err := canonical(path)
+	if err != nil {
+		return nil, err
+	}
+	if fi, err := os.Stat(path + "-wal"); err == nil && fi.Size() > 0 {
+		return nil, fmt.Errorf("attach %s: %w: %s-wal has %d bytes", path, ErrWAL, path, fi.Size())
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("attach: %w", err)
+	}
+	d := newDatabase(path, f, o)
+	registry.once.Do(func() { sqlitevfs.Register(Name, fileSystem{sqlitevfs.Find("os")}) })
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	if registry.m[path] != nil {
+		f.Close()
+		return nil, fmt.Errorf("attach %s: already attached", path)
+	}
+	if registry.m == nil {
+		registry.m = map[string]*Database{}
+	}
+	registry.m[path] = d
+	return d, nil
+}
+
+// Detach ends the observation. All connections must be closed.
+func (d *Database) Detach() error {
+	registry.mu.Lock()
+	if registry.m[d.path] == d {
+		delete(registry.m, d.path)
+	}
+	registry.mu.Unlock()
+	d.ckpt.Lock()
+	defer d.ckpt.Unlock()
+	d.closeWAL()
+	return d.main.Close()
+}
+
+// Path is the canonical path of the main file.
+func (d *Database) Path() string { return d.path }
+
+// canonical resolves what SQLite resolves before it opens a file, so that both use one key.
+func canonical(path string) (string, error) {
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(filepath.Join(dir, filepath.Base(path)))
+}

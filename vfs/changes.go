@@ -1,0 +1,284 @@
+package vfs
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// Changes are the pages that differ from the last shipped state, as of one commit boundary. Read them with Each, then call Release, then,
+// when their fate is known, either Shipped or Return. There is at most one unsettled Changes of a Database.
+type Changes struct {
+	PageSize  int    // bytes
+	PageCount uint32 // size of the database at the boundary
+	Commits   int    // commits since the last Take
+
+	d        *Database
+	pages    []uint32 // ascending
+	set      pageSet
+	minCount uint32
+	over     map[uint32]version // versions of a held commit
+	held     bool
+	release  bool
+	settled  bool
+}
+
+// Take returns what has changed since the last one, or nil when nothing has. Until Release, checkpoints wait; commits do not. Take
+// itself waits for a commit that is written but not yet certain, since another connection may have read it.
+func (d *Database) Take(ctx context.Context) (*Changes, error) {
+	for {
+		if err := d.waitCertain(ctx); err != nil {
+			return nil, err
+		}
+		d.ckpt.RLock()
+		d.mu.Lock()
+		if d.uncertain == nil {
+			break
+		}
+		d.mu.Unlock()
+		d.ckpt.RUnlock()
+	}
+	defer d.mu.Unlock()
+	c := d.take(nil)
+	if len(c.pages) == 0 && c.PageCount == d.shippedCount && c.Commits == 0 {
+		d.taken = nil
+		d.ckpt.RUnlock()
+		return nil, nil
+	}
+	return c, nil
+}
+
+// take collects the changes, with those of held, a commit that is being held back. d.ckpt is held shared; Release lets it go.
+// +checklocks:d.mu
+func (d *Database) take(held *commit) *Changes {
+	if d.taken != nil {
+		panic("vfs: Take while the last Changes are not settled")
+	}
+	c := &Changes{PageSize: d.o.PageSize, PageCount: d.pageCount, Commits: d.commits, d: d, minCount: d.minCount, set: d.dirty}
+	if held != nil {
+		c.held = true
+		c.PageCount = held.pageCount
+		c.Commits++
+		c.minCount = min(c.minCount, held.pageCount)
+		c.over = make(map[uint32]version, len(held.frames))
+		for i, f := range held.frames {
+			c.over[f.page] = version{walHeaderSize + int64(held.first+i)*int64(frameHeaderSize+d.o.PageSize) + frameHeaderSize, f.sum}
+			c.set.add(f.page)
+		}
+	}
+	for p := c.minCount + 1; p <= c.PageCount; p++ {
+		if p != d.lockPage() {
+			c.set.add(p)
+		}
+	}
+	c.pages = make([]uint32, 0, c.set.n)
+	for p := range c.set.all() {
+		if p <= c.PageCount {
+			c.pages = append(c.pages, p)
+		}
+	}
+	d.dirty, d.commits, d.minCount = pageSet{}, 0, c.PageCount
+	d.taken = c
+	return c
+}
+
+func (c *Changes) has(p uint32) bool { return c.set.has(p) }
+
+// Len is the number of pages.
+func (c *Changes) Len() int { return len(c.pages) }
+
+// Each reads the pages in ascending order. page is valid during the call. Before Release.
+func (c *Changes) Each(fn func(pgno uint32, page []byte, sum uint64) error) error {
+	buf := make([]byte, c.PageSize)
+	for _, p := range c.pages {
+		sum, err := c.d.readPage(p, buf, c.over)
+		if err != nil {
+			return err
+		}
+		if err := fn(p, buf, sum); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Release lets checkpoints go on. A second call does nothing.
+func (c *Changes) Release() {
+	if !c.release {
+		c.release = true
+		c.d.ckpt.RUnlock()
+	}
+}
+
+// Shipped settles the changes: they are the last shipped state now.
+func (c *Changes) Shipped() {
+	d := c.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !c.settle() {
+		return
+	}
+	d.shippedCount = c.PageCount
+	for _, p := range c.pages {
+		if !d.dirty.has(p) {
+			delete(d.spilled, p)
+			delete(d.unsaved, p)
+		}
+	}
+}
+
+// Return settles the changes by giving them back: the next Take returns them again.
+func (c *Changes) Return() {
+	d := c.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !c.settle() {
+		return
+	}
+	if c.held {
+		for p := range c.over { // of a transaction that does not count
+			if _, in := d.wal[p]; !in {
+				delete(d.spilled, p)
+			}
+		}
+	}
+	c.set.addAll(&d.dirty)
+	d.dirty = c.set
+	d.commits += c.Commits
+	d.minCount = min(d.minCount, c.minCount)
+}
+
+// +checklocks:c.d.mu
+func (c *Changes) settle() bool {
+	if c.settled {
+		return false
+	}
+	c.settled = true
+	c.d.taken = nil
+	return true
+}
+
+// waitCertain waits until no commit is uncertain. That takes microseconds, or the time of an fsync: SQLite tells in the very call of COMMIT.
+// On the one path where it does not (a commit over several attached files that fails in another one), its index of the write-ahead log does.
+func (d *Database) waitCertain(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.uncertain == nil {
+		return nil
+	}
+	const ask = 5 * time.Millisecond
+	defer context.AfterFunc(ctx, d.wake)()
+	t := time.AfterFunc(ask, d.wake)
+	defer t.Stop()
+	first := d.uncertain
+	for d.uncertain == first {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("waiting for a commit under way: %w", err)
+		}
+		d.cond.Wait()
+		if d.uncertain == first && d.indexSays(first.first+len(first.frames)-1) {
+			d.certain()
+		}
+		t.Reset(ask)
+	}
+	return nil
+}
+
+func (d *Database) wake() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cond.Broadcast()
+}
+
+// readPage reads the newest committed version of a page and checks it against the sum taken when it was written. d.ckpt is held.
+func (d *Database) readPage(p uint32, buf []byte, over map[uint32]version) (uint64, error) {
+	d.mu.Lock()
+	v, inWAL := over[p]
+	if !inWAL {
+		v, inWAL = d.wal[p]
+	}
+	want, known := d.spilled[p]
+	if inWAL && d.walFile == nil {
+		var err error
+		if d.walFile, err = os.Open(d.path + "-wal"); err != nil {
+			d.mu.Unlock()
+			return 0, fmt.Errorf("read page %d back: %w", p, err)
+		}
+	}
+	f := d.walFile
+	d.mu.Unlock()
+	if inWAL {
+		if _, err := f.ReadAt(buf, v.off); err != nil {
+			return 0, fmt.Errorf("read page %d back from %s-wal: %w: %w", p, d.path, ErrCorrupt, err)
+		}
+		want, known = v.sum, true
+	} else if err := readFull(d.main, buf, int64(p-1)*int64(len(buf))); err != nil {
+		return 0, fmt.Errorf("read page %d back from %s: %w", p, d.path, err)
+	}
+	sum := d.o.Sum(p, buf)
+	if known && sum != want {
+		return 0, fmt.Errorf("page %d of %s: %w: it is not what SQLite wrote (disk or memory damage, or another program)", p, d.path, ErrCorrupt)
+	}
+	return sum, nil
+}
+
+// readFull reads a page; what the file does not have yet is zero, as SQLite reads it.
+func readFull(f *os.File, buf []byte, off int64) error {
+	n, err := f.ReadAt(buf, off)
+	if err == io.EOF {
+		clear(buf[n:])
+		return nil
+	}
+	return err
+}
+
+// CopyTo writes the database as of the last commit as a plain SQLite file: in rollback mode, without a write-ahead log. Checkpoints wait.
+func (d *Database) CopyTo(ctx context.Context, w io.Writer) error {
+	if err := d.waitCertain(ctx); err != nil {
+		return err
+	}
+	d.ckpt.RLock()
+	defer d.ckpt.RUnlock()
+	buf := make([]byte, d.o.PageSize)
+	d.mu.Lock()
+	count := d.pageCount
+	over := make(map[uint32]version, len(d.wal))
+	for p, v := range d.wal {
+		over[p] = v
+	}
+	d.mu.Unlock()
+	for p := uint32(1); p <= count; p++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if p == d.lockPage() {
+			clear(buf)
+		} else if _, err := d.readPage(p, buf, over); err != nil {
+			return err
+		}
+		if p == 1 {
+			copy(buf[18:20], []byte{1, 1}) // https://sqlite.org/fileformat2.html#file_format_version_numbers
+		}
+		if _, err := w.Write(buf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// EmptyDatabase returns the image of a database without tables: one page, in WAL mode.
+func EmptyDatabase(pageSize int) []byte {
+	p := make([]byte, pageSize)
+	copy(p, "SQLite format 3\x00")
+	binary.BigEndian.PutUint16(p[16:], uint16(pageSize&0xffff|pageSize>>16)) // 65536 is written as 1
+	copy(p[18:], []byte{2, 2, 0, 64, 32, 32})
+	binary.BigEndian.PutUint32(p[24:], 1) // change counter
+	binary.BigEndian.PutUint32(p[28:], 1) // pages
+	binary.BigEndian.PutUint32(p[92:], 1) // the change counter that the page count belongs to
+	p[100] = 13                           // a leaf of the schema table
+	binary.BigEndian.PutUint16(p[105:], uint16(pageSize&0xffff))
+	return p
+}

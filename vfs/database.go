@@ -1,0 +1,314 @@
+package vfs
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ncruces/go-sqlite3"
+)
+
+// Database observes one database file: which pages have changed since the last shipped state, and where their newest committed
+// version is. Safe for concurrent use.
+type Database struct {
+	path string
+	o    Options
+	main *os.File // our own handle, for reading pages back
+
+	lastUnsupported atomic.Pointer[error]
+	lastRefused     atomic.Pointer[error] // by BeforeCommit
+
+	// ckpt is held shared while pages are read back, and exclusively while the place of a committed page changes: main-file writes,
+	// restart, truncation and deletion of the write-ahead log. Commits go on meanwhile. Taken before mu.
+	ckpt sync.RWMutex
+
+	mu   sync.Mutex
+	cond *sync.Cond // on mu: uncertain has become nil
+
+	// +checklocks:mu
+	wal       map[uint32]version // newest committed version of each page in the write-ahead log
+	walFile   *os.File           // our own handle, nil until needed
+	salt      [8]byte            // of the write-ahead log's header
+	tail      []frame            // frames behind the last commit: the transaction being written
+	tailAt    int                // index of its first frame
+	held      heldHeader         // a frame header that waits for its page
+	frameBuf  []byte             // frame header and page, written as one
+	uncertain *commit            // commit frame written, not yet known to count
+
+	pageCount    uint32 // as of the last commit
+	minCount     uint32 // smallest since the last Take
+	shippedCount uint32 // as of the last shipped state
+	dirty        pageSet
+	commits      int                 // since the last Take
+	taken        *Changes            // being shipped
+	spilled      map[uint32]uint64   // unshipped pages in the main file: their sums
+	unsaved      map[uint32]struct{} // of these, the ones not yet told to BeforeReset
+	refusal      error
+}
+
+// version is where a committed page is in the write-ahead log, and its checksum.
+type version struct {
+	off int64 // of the page, behind its frame header
+	sum uint64
+}
+
+// frame is one frame of the transaction being written.
+type frame struct {
+	page uint32
+	sum  uint64
+}
+
+// commit is a transaction whose commit frame is in the write-ahead log.
+type commit struct {
+	frames    []frame
+	first     int
+	pageCount uint32
+	by        *mainFile
+	shipped   bool // by BeforeCommit
+}
+
+const (
+	walHeaderSize   = 32
+	frameHeaderSize = 24
+)
+
+type heldHeader struct {
+	valid bool
+	index int
+	bytes [frameHeaderSize]byte
+}
+
+func newDatabase(path string, main *os.File, o Options) *Database {
+	d := &Database{
+		path: path, main: main, o: o,
+		wal: map[uint32]version{}, spilled: map[uint32]uint64{}, unsaved: map[uint32]struct{}{},
+		frameBuf:  make([]byte, frameHeaderSize+o.PageSize),
+		pageCount: o.PageCount, minCount: o.PageCount, shippedCount: o.PageCount,
+	}
+	d.cond = sync.NewCond(&d.mu)
+	return d
+}
+
+// Refuse makes every later COMMIT fail with [CodeRefused]. The first error stays.
+func (d *Database) Refuse(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.refusal == nil {
+		d.refusal = err
+	}
+}
+
+// Allow ends the effect of Refuse.
+func (d *Database) Allow() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refusal = nil
+}
+
+// Reason returns why an operation ended with code: an error to show in its place, nil if there is none.
+func (d *Database) Reason(code sqlite3.ExtendedErrorCode) error {
+	switch code {
+	case CodeRefused:
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.refusal != nil {
+			return d.refusal
+		}
+		if p := d.lastRefused.Load(); p != nil {
+			return *p
+		}
+	case CodeUnsupported:
+		if p := d.lastUnsupported.Load(); p != nil {
+			return *p
+		}
+		return ErrUnsupported
+	}
+	return nil
+}
+
+// Pending tells how many commits, and how many bytes of changed pages, no Take has returned yet or were returned by one that is not settled.
+func (d *Database) Pending() (commits int, bytes int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	commits, n := d.commits, d.dirty.n
+	if d.taken != nil {
+		commits += d.taken.Commits
+		n += len(d.taken.pages)
+	}
+	return commits, int64(n) * int64(d.o.PageSize)
+}
+
+// PageCount is the size of the database in pages, as of the last commit.
+func (d *Database) PageCount() uint32 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.pageCount
+}
+
+// lockPage is the page that holds byte 0x40000000, which SQLite never uses.
+func (d *Database) lockPage() uint32 { return uint32(0x40000000/d.o.PageSize) + 1 }
+
+// MarkDirty tells of changes that a former process left in the main file without shipping them: the pages with their sums, and the size
+// of the last shipped state. Before the first connection.
+func (d *Database) MarkDirty(pages []PageSum, shippedCount uint32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range pages {
+		d.dirty.add(p.Page)
+		d.spilled[p.Page] = p.Sum
+	}
+	d.shippedCount = shippedCount
+	d.minCount = min(d.pageCount, shippedCount)
+	d.commits++
+}
+
+// certain makes the uncertain commit count.
+// +checklocks:d.mu
+func (d *Database) certain() {
+	c := d.uncertain
+	if c == nil {
+		return
+	}
+	d.uncertain = nil
+	size := int64(frameHeaderSize + d.o.PageSize)
+	for i, f := range c.frames {
+		d.wal[f.page] = version{walHeaderSize + int64(c.first+i)*size + frameHeaderSize, f.sum}
+		if !c.shipped {
+			d.dirty.add(f.page)
+		}
+	}
+	d.pageCount = c.pageCount
+	if !c.shipped {
+		d.minCount = min(d.minCount, c.pageCount)
+		d.commits++
+	} else {
+		d.minCount = c.pageCount
+	}
+	d.cond.Broadcast()
+	if d.o.AfterCommit != nil {
+		d.o.AfterCommit()
+	}
+}
+
+// commitPhaseTwo: the connection's transaction has ended well (SQLITE_FCNTL_COMMIT_PHASETWO).
+func (d *Database) commitPhaseTwo(by *mainFile) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.uncertain != nil && d.uncertain.by == by {
+		d.certain()
+	}
+}
+
+// checkpointed: SQLite has copied a page from the write-ahead log into the main file. d.ckpt is held.
+func (d *Database) checkpointed(p []byte, off int64) {
+	if len(p) != d.o.PageSize {
+		return
+	}
+	pgno := uint32(off/int64(d.o.PageSize)) + 1
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.dirty.has(pgno) && (d.taken == nil || !d.taken.has(pgno)) && (d.uncertain == nil || d.uncertain.shipped) {
+		return
+	}
+	d.spilled[pgno] = d.o.Sum(pgno, p)
+	d.unsaved[pgno] = struct{}{}
+}
+
+// resetWAL runs op, which ends the life of the write-ahead log's content: a restart, a truncation, a deletion. SQLite does that only
+// when all of it is in the main file.
+func (d *Database) resetWAL(op func() error) error {
+	d.ckpt.Lock()
+	defer d.ckpt.Unlock()
+	if err := d.saveSpilled(); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.certain() // the writer's lock has changed hands since, or the last connection is closing
+	d.closeWAL()
+	if err := op(); err != nil {
+		return err
+	}
+	clear(d.wal)
+	d.tail, d.tailAt, d.held.valid = d.tail[:0], 0, false
+	return nil
+}
+
+// saveSpilled tells BeforeReset of the unshipped pages in the main file. d.ckpt is held.
+func (d *Database) saveSpilled() error {
+	d.mu.Lock()
+	count := d.pageCount
+	if d.uncertain != nil {
+		count = d.uncertain.pageCount
+	}
+	pages := make([]PageSum, 0, len(d.unsaved))
+	for p := range d.unsaved {
+		if p <= count {
+			pages = append(pages, PageSum{p, d.spilled[p]})
+		}
+	}
+	grown := d.unshippedGrowth(count)
+	d.mu.Unlock()
+	for _, p := range grown { // never written by SQLite, but part of the database
+		buf := make([]byte, d.o.PageSize)
+		if err := readFull(d.main, buf, int64(p-1)*int64(d.o.PageSize)); err != nil {
+			return err
+		}
+		pages = append(pages, PageSum{p, d.o.Sum(p, buf)})
+	}
+	d.mu.Lock()
+	changed := count != d.shippedCount
+	d.mu.Unlock()
+	if d.o.BeforeReset != nil && (changed || len(pages) > 0) {
+		if err := d.o.BeforeReset(count, pages); err != nil {
+			return fmt.Errorf("before the write-ahead log of %s is reset: %w", d.path, err)
+		}
+	}
+	d.mu.Lock()
+	clear(d.unsaved)
+	d.mu.Unlock()
+	return nil
+}
+
+// unshippedGrowth lists pages that the database gained since the last Take without writing them.
+// +checklocks:d.mu
+func (d *Database) unshippedGrowth(count uint32) []uint32 {
+	var r []uint32
+	low := d.minCount
+	if d.taken != nil {
+		low = min(low, d.taken.minCount)
+	}
+	for p := low + 1; p <= count; p++ {
+		if _, in := d.wal[p]; !in && p != d.lockPage() {
+			if _, in := d.spilled[p]; !in {
+				r = append(r, p)
+			}
+		}
+	}
+	return r
+}
+
+// closeWAL gives up our own handle of the write-ahead log. d.ckpt is held.
+func (d *Database) closeWAL() {
+	if d.walFile != nil {
+		d.walFile.Close()
+		d.walFile = nil
+	}
+}
+
+// indexSays tells whether SQLite's own index of the write-ahead log counts frame index as committed: the header at the start of the
+// -shm file holds the last committed frame and the salts (https://sqlite.org/walformat.html#the_wal_index_header).
+func (d *Database) indexSays(index int) bool {
+	f, err := os.Open(d.path + "-shm")
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var h [48]byte
+	if _, err := f.ReadAt(h[:], 0); err != nil {
+		return false
+	}
+	return [8]byte(h[32:40]) == d.salt && binary.NativeEndian.Uint32(h[16:]) > uint32(index)
+}

@@ -1,0 +1,178 @@
+package vfs
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/ncruces/go-sqlite3"
+	"github.com/ncruces/go-sqlite3/util/vfsutil"
+	"github.com/ncruces/go-sqlite3/vfs"
+)
+
+// fileSystem is the VFS: the operating system's, with the files of attached databases wrapped. Other files, such as the target
+// of VACUUM INTO or an attached second database, are the operating system's own and are not replicated.
+type fileSystem struct{ vfs.VFS }
+
+var _ vfs.VFSFilename = fileSystem{}
+
+// OpenFilename implements [vfs.VFSFilename].
+func (s fileSystem) OpenFilename(name *vfs.Filename, flags vfs.OpenFlag) (vfs.File, vfs.OpenFlag, error) {
+	if name == nil { // a temporary file
+		return vfsutil.WrapOpenFilename(s.VFS, name, flags)
+	}
+	switch {
+	case flags&vfs.OPEN_MAIN_DB != 0:
+		if d := lookup(name.String()); d != nil {
+			f, flags, err := vfsutil.WrapOpenFilename(s.VFS, name, flags)
+			if err != nil {
+				return nil, flags, err
+			}
+			return &mainFile{File: f, db: d}, flags, nil
+		}
+	case flags&vfs.OPEN_WAL != 0:
+		if d := lookup(name.Database()); d != nil {
+			m, ok := vfsutil.UnwrapFile[*mainFile](name.DatabaseFile())
+			if !ok {
+				return nil, flags, sqlite3.CANTOPEN
+			}
+			f, flags, err := vfsutil.WrapOpenFilename(s.VFS, name, flags)
+			if err != nil {
+				return nil, flags, err
+			}
+			return &walFile{File: f, db: d, main: m}, flags, nil
+		}
+	case flags&vfs.OPEN_MAIN_JOURNAL != 0:
+		if d := lookup(name.Database()); d != nil {
+			return nil, flags, d.unsupported("a rollback journal: the database must stay in WAL mode")
+		}
+	}
+	return vfsutil.WrapOpenFilename(s.VFS, name, flags)
+}
+
+// Open implements [vfs.VFS].
+func (s fileSystem) Open(name string, flags vfs.OpenFlag) (vfs.File, vfs.OpenFlag, error) {
+	return vfsutil.WrapOpen(s.VFS, name, flags)
+}
+
+// Delete implements [vfs.VFS]. The last connection to close checkpoints and deletes the write-ahead log.
+func (s fileSystem) Delete(name string, syncDir bool) error {
+	if base, ok := strings.CutSuffix(name, "-wal"); ok {
+		if d := lookup(base); d != nil {
+			return d.resetWAL(func() error { return s.VFS.Delete(name, syncDir) })
+		}
+	}
+	return s.VFS.Delete(name, syncDir)
+}
+
+// mainFile is one connection's main file.
+type mainFile struct {
+	vfs.File
+	db            *Database
+	conn          *sqlite3.Conn // nil until SetDB
+	checkpointing bool
+}
+
+var (
+	_ vfs.FileUnwrap         = (*mainFile)(nil)
+	_ vfs.FileLockState      = (*mainFile)(nil)
+	_ vfs.FilePersistWAL     = (*mainFile)(nil)
+	_ vfs.FileSizeHint       = (*mainFile)(nil)
+	_ vfs.FileHasMoved       = (*mainFile)(nil)
+	_ vfs.FileSharedMemory   = (*mainFile)(nil)
+	_ vfs.FileCommitPhaseTwo = (*mainFile)(nil)
+	_ vfs.FileCheckpoint     = (*mainFile)(nil)
+	_ vfs.FilePragma         = (*mainFile)(nil)
+)
+
+// SetDB receives the connection (SQLITE_FCNTL_PDB), whose interrupt context ends blocked reads.
+func (f *mainFile) SetDB(db any) { f.conn, _ = db.(*sqlite3.Conn) }
+
+func (f *mainFile) context() context.Context {
+	if f.conn != nil {
+		return f.conn.GetInterrupt()
+	}
+	return context.Background()
+}
+
+func (f *mainFile) ReadAt(p []byte, off int64) (int, error) {
+	if s := f.db.o.Source; s != nil {
+		ctx := f.context()
+		if err := s.Ensure(ctx, off, int64(len(p))); err != nil {
+			if ctx.Err() != nil {
+				return 0, sqlite3.INTERRUPT
+			}
+			return 0, vfs.SystemError(err, sqlite3.IOERR_READ)
+		}
+	}
+	return f.File.ReadAt(p, off)
+}
+
+// WriteAt receives pages from a checkpoint. In WAL mode nothing else writes the main file.
+func (f *mainFile) WriteAt(p []byte, off int64) (int, error) {
+	if !f.checkpointing {
+		return 0, f.db.unsupported("a write to the main file outside a checkpoint: the database must stay in WAL mode")
+	}
+	f.db.ckpt.Lock()
+	defer f.db.ckpt.Unlock()
+	n, err := f.File.WriteAt(p, off)
+	if err == nil {
+		f.db.checkpointed(p, off)
+		if s := f.db.o.Source; s != nil {
+			s.Written(off, int64(n))
+		}
+	}
+	return n, err
+}
+
+// Truncate ends a checkpoint: SQLite sets the file to the size of the last commit.
+func (f *mainFile) Truncate(size int64) error {
+	f.db.ckpt.Lock()
+	defer f.db.ckpt.Unlock()
+	err := f.File.Truncate(size)
+	if s := f.db.o.Source; s != nil && err == nil {
+		s.Truncated(size)
+	}
+	return err
+}
+
+func (f *mainFile) Unwrap() vfs.File               { return f.File }
+func (f *mainFile) LockState() vfs.LockLevel       { return vfsutil.WrapLockState(f.File) }
+func (f *mainFile) PersistWAL() bool               { return vfsutil.WrapPersistWAL(f.File) }
+func (f *mainFile) SetPersistWAL(keep bool)        { vfsutil.WrapSetPersistWAL(f.File, keep) }
+func (f *mainFile) SizeHint(size int64) error      { return vfsutil.WrapSizeHint(f.File, size) }
+func (f *mainFile) HasMoved() (bool, error)        { return vfsutil.WrapHasMoved(f.File) }
+func (f *mainFile) SharedMemory() vfs.SharedMemory { return vfsutil.WrapSharedMemory(f.File) }
+func (f *mainFile) CheckpointStart()               { f.checkpointing = true }
+func (f *mainFile) CheckpointDone()                { f.checkpointing = false }
+func (f *mainFile) CommitPhaseTwo() error          { f.db.commitPhaseTwo(f); return nil }
+func (f *mainFile) DeviceCharacteristics() vfs.DeviceCharacteristic {
+	return f.File.DeviceCharacteristics() &^ vfs.IOCAP_BATCH_ATOMIC
+}
+
+// Pragma refuses, when it is made, what could not be replicated. https://sqlite.org/pragma.html
+func (f *mainFile) Pragma(name, value string) (string, error) {
+	v := strings.ToLower(strings.Trim(value, `'"`))
+	switch name {
+	case "journal_mode":
+		if v != "" && v != "wal" {
+			return "", f.db.refusePragma(name, value, "only WAL mode is replicated")
+		}
+	case "locking_mode":
+		if v == "exclusive" {
+			return "", f.db.refusePragma(name, value, "connections share the write-ahead log's index")
+		}
+	}
+	return vfsutil.WrapPragma(f.File, name, value)
+}
+
+func (d *Database) refusePragma(name, value, why string) error {
+	return fmt.Errorf("PRAGMA %s=%s is %w: %s", name, value, ErrUnsupported, why)
+}
+
+// unsupported makes the error that SQLite gets for a change that cannot be observed, and keeps the reason for [Database.Refusal].
+func (d *Database) unsupported(what string) error {
+	err := fmt.Errorf("%w: %s", ErrUnsupported, what)
+	d.lastUnsupported.Store(&err)
+	return vfs.SystemError(err, CodeUnsupported)
+}

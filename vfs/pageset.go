@@ -1,0 +1,56 @@
+package vfs
+
+import (
+	"iter"
+	"maps"
+	"math/bits"
+	"slices"
+)
+
+// pageSet is a set of page numbers. Memory follows the number of 4096-page stretches touched, not the size of the database.
+type pageSet struct {
+	chunks map[uint32]*[64]uint64
+	n      int
+}
+
+func (s *pageSet) add(p uint32) {
+	c := s.chunks[p>>12]
+	if c == nil {
+		if s.chunks == nil {
+			s.chunks = map[uint32]*[64]uint64{}
+		}
+		c = new([64]uint64)
+		s.chunks[p>>12] = c
+	}
+	w, b := &c[p>>6&63], uint64(1)<<(p&63)
+	if *w&b == 0 {
+		*w |= b
+		s.n++
+	}
+}
+
+func (s *pageSet) has(p uint32) bool {
+	c := s.chunks[p>>12]
+	return c != nil && c[p>>6&63]&(1<<(p&63)) != 0
+}
+
+func (s *pageSet) addAll(o *pageSet) {
+	for p := range o.all() {
+		s.add(p)
+	}
+}
+
+// all yields the pages in ascending order.
+func (s *pageSet) all() iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		for _, hi := range slices.Sorted(maps.Keys(s.chunks)) {
+			for i, w := range s.chunks[hi] {
+				for ; w != 0; w &= w - 1 {
+					if !yield(hi<<12 | uint32(i)<<6 | uint32(bits.TrailingZeros64(w))) {
+						return
+					}
+				}
+			}
+		}
+	}
+}

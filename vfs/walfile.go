@@ -1,0 +1,248 @@
+package vfs
+
+import (
+	"encoding/binary"
+
+	"github.com/ncruces/go-sqlite3/vfs"
+)
+
+// walFile is one connection's write-ahead log. SQLite has one writer at a time (its write lock), so what is behind the last commit is one
+// transaction's.
+//
+// SQLite writes a frame as header, then page. The header is held back and written with its page in one call, which halves the system calls of a
+// commit. Within a transaction SQLite may overwrite the page of a frame in place; at its commit it then writes the headers from
+// there on again, each without its page (checksum rewrite).
+type walFile struct {
+	vfs.File
+	db   *Database
+	main *mainFile
+}
+
+func (f *walFile) Unwrap() vfs.File { return f.File }
+
+func (f *walFile) DeviceCharacteristics() vfs.DeviceCharacteristic {
+	return f.File.DeviceCharacteristics() &^ vfs.IOCAP_BATCH_ATOMIC
+}
+
+func (f *walFile) WriteAt(p []byte, off int64) (int, error) {
+	d := f.db
+	if off == 0 && len(p) == walHeaderSize {
+		err := d.resetWAL(func() error {
+			if d.refusal != nil {
+				return CodeRefused
+			}
+			if ps := int(binary.BigEndian.Uint32(p[8:])); ps != d.o.PageSize {
+				return d.unsupported("a change of the page size")
+			}
+			if _, err := f.File.WriteAt(p, 0); err != nil {
+				return err
+			}
+			copy(d.salt[:], p[16:24])
+			return nil
+		})
+		if err != nil {
+			return 0, err
+		}
+		return len(p), nil
+	}
+	size := int64(frameHeaderSize + d.o.PageSize)
+	index, at := int((off-walHeaderSize)/size), (off-walHeaderSize)%size
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case off >= walHeaderSize && at == 0 && len(p) == frameHeaderSize:
+		return f.writeHeader(p, off, index)
+	case off >= walHeaderSize && at == frameHeaderSize && len(p) == d.o.PageSize:
+		return f.writePage(p, off, index)
+	}
+	return 0, d.unsupported("a write to the write-ahead log that is neither a frame's header nor its page")
+}
+
+// writeHeader receives a frame's header.
+// +checklocks:f.db.mu
+func (f *walFile) writeHeader(p []byte, off int64, index int) (int, error) {
+	d := f.db
+	if d.refusal != nil {
+		return 0, CodeRefused // before anything of the transaction is in the file, where that is still possible
+	}
+	if f.isRewrite(p, index) {
+		return f.File.WriteAt(p, off)
+	}
+	d.held = heldHeader{valid: true, index: index, bytes: [frameHeaderSize]byte(p)}
+	return len(p), nil
+}
+
+// isRewrite tells a checksum rewrite from a new frame in the place of one that was rolled back: the frame is there and says the same. When
+// it is a new frame all the same, its page follows, and writePage finds out.
+// +checklocks:f.db.mu
+func (f *walFile) isRewrite(p []byte, index int) bool {
+	d := f.db
+	page, count := binary.BigEndian.Uint32(p), binary.BigEndian.Uint32(p[4:])
+	if c := d.uncertain; c != nil && c.by == f.main {
+		i := index - c.first
+		if i < 0 || i >= len(c.frames) || c.frames[i].page != page {
+			return false
+		}
+		if last := i == len(c.frames)-1; last && count != c.pageCount || !last && count != 0 {
+			return false
+		}
+		d.held = heldHeader{index: index, bytes: [frameHeaderSize]byte(p)}
+		return true
+	}
+	return false
+}
+
+// writePage receives a frame's page.
+// +checklocks:f.db.mu
+func (f *walFile) writePage(p []byte, off int64, index int) (int, error) {
+	d := f.db
+	i := index - d.tailAt
+	if d.uncertain == nil && !d.held.valid && i >= 0 && i < len(d.tail) { // in place, within a transaction
+		if d.refusal != nil {
+			return 0, CodeRefused
+		}
+		if err := d.checkPage(d.tail[i].page, p); err != nil {
+			return 0, err
+		}
+		n, err := f.File.WriteAt(p, off)
+		d.tail[i].sum = d.o.Sum(d.tail[i].page, p)
+		return n, err
+	}
+	if d.held.index != index || d.held.bytes == [frameHeaderSize]byte{} {
+		return 0, d.unsupported("a page in the write-ahead log without its frame's header")
+	}
+	hdr := d.held.bytes
+	d.held = heldHeader{}
+	page, count := binary.BigEndian.Uint32(hdr[:]), binary.BigEndian.Uint32(hdr[4:])
+	f.begin(index)
+	if d.refusal != nil {
+		return 0, CodeRefused
+	}
+	if err := d.checkPage(page, p); err != nil {
+		return 0, err
+	}
+	d.tail = append(d.tail[:index-d.tailAt], frame{page, d.o.Sum(page, p)})
+	if count == 0 {
+		return f.writeFrame(hdr[:], p, off)
+	}
+	c := &commit{frames: d.tail, first: d.tailAt, pageCount: count, by: f.main}
+	if d.o.BeforeCommit != nil {
+		if err := f.holdCommit(c, p, off); err != nil {
+			return 0, err
+		}
+	}
+	n, err := f.writeFrame(hdr[:], p, off)
+	if err != nil {
+		return n, err
+	}
+	d.uncertain = c
+	d.tail, d.tailAt = nil, index+1
+	return n, nil
+}
+
+// begin makes index the next frame of the transaction being written. Frames from there on that were written before have been rolled
+// back; an uncertain commit counts when index is behind it, and does not when it is overwritten.
+// +checklocks:f.db.mu
+func (f *walFile) begin(index int) {
+	d := f.db
+	if c := d.uncertain; c != nil {
+		if index >= c.first+len(c.frames) {
+			d.certain()
+		} else {
+			d.dropUncertain()
+		}
+	}
+	if index < d.tailAt || index > d.tailAt+len(d.tail) {
+		d.tail, d.tailAt = nil, index
+	}
+}
+
+// dropUncertain: the transaction whose commit frame was written has been rolled back.
+// +checklocks:d.mu
+func (d *Database) dropUncertain() {
+	c := d.uncertain
+	d.uncertain = nil
+	d.tail, d.tailAt = c.frames, c.first
+	d.cond.Broadcast()
+}
+
+// writeFrame writes header and page at once. off is the page's.
+// +checklocks:f.db.mu
+func (f *walFile) writeFrame(hdr, p []byte, off int64) (int, error) {
+	buf := f.db.frameBuf
+	copy(buf, hdr)
+	copy(buf[frameHeaderSize:], p)
+	if _, err := f.File.WriteAt(buf, off-frameHeaderSize); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// checkPage refuses content that frames cannot carry faithfully: in a checksum database (byte 20 of its header is 8) the driver puts each page's checksum in when it
+// writes the main file, and frames lack it.
+func (d *Database) checkPage(page uint32, p []byte) error {
+	if page == 1 && p[20] == 8 {
+		return d.unsupported("a checksum database (8 reserved bytes per page)")
+	}
+	return nil
+}
+
+// holdCommit asks BeforeCommit about a transaction whose frames are all in the file but for the header of the last.
+// +checklocks:f.db.mu
+func (f *walFile) holdCommit(c *commit, p []byte, off int64) error {
+	d := f.db
+	if _, err := f.File.WriteAt(p, off); err != nil {
+		return err
+	}
+	d.mu.Unlock()
+	d.ckpt.RLock()
+	d.mu.Lock()
+	ch := d.take(c)
+	d.mu.Unlock()
+	err := d.o.BeforeCommit(f.main.context(), ch)
+	ch.Release()
+	if err == nil {
+		ch.Shipped()
+	} else {
+		ch.Return()
+	}
+	d.mu.Lock()
+	if err == nil {
+		c.shipped = true
+		return nil
+	}
+	d.tail = d.tail[:0]
+	// Nothing of it stays in the file. Only the writer, who waits for us, would write here.
+	if terr := f.File.Truncate(walHeaderSize + int64(d.tailAt)*int64(frameHeaderSize+d.o.PageSize)); terr != nil {
+		return terr
+	}
+	d.lastRefused.Store(&err)
+	return CodeRefused
+}
+
+func (f *walFile) Truncate(size int64) error {
+	if size == 0 {
+		return f.db.resetWAL(func() error { return f.File.Truncate(0) })
+	}
+	return f.File.Truncate(size) // beyond the last commit: journal_size_limit
+}
+
+func (f *walFile) Sync(flags vfs.SyncFlag) error {
+	err := f.File.Sync(flags)
+	if err != nil {
+		f.failed()
+	}
+	return err
+}
+
+func (f *walFile) ReadAt(p []byte, off int64) (int, error) { return f.File.ReadAt(p, off) }
+
+// failed: an operation on the write-ahead log failed after this connection's commit frame was written, so SQLite rolls back.
+func (f *walFile) failed() {
+	d := f.db
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.uncertain != nil && d.uncertain.by == f.main {
+		d.dropUncertain()
+	}
+}
