@@ -33,27 +33,28 @@ const (
 
 // Entry is what a slot holds.
 type Entry struct {
-	Kind       Kind
-	ID         ID
-	Slot       uint64
-	Generation uint64
-	Nonce      [16]byte
-	Sum        uint64 // checksum of its header; what the next entry's Prev must be
-	Prev       uint64
-	Base       string // key of the base in force, "" none
-	Horizon    uint64
-	To         uint64 // rewind: target slot
-	Label      string
-	Owner      string
-	Time       time.Time
-	Tail       []uint64 // see segment.Header
-	State      State
-	Frozen     bool
-	Whole      bool   // Payload holds every page
-	Payload    []byte // opaque; nil when only the header was read
-	PayloadSum uint64
-	ETag       string
-	Size       int64 // bytes of the whole object
+	Kind        Kind
+	ID          ID
+	Slot        uint64
+	Generation  uint64
+	Nonce       [16]byte
+	Sum         uint64 // checksum of its header; what the next entry's Prev must be
+	Prev        uint64
+	Base        string // key of the base in force, "" none
+	Horizon     uint64
+	To          uint64 // rewind: target slot
+	Label       string
+	Owner       string
+	Time        time.Time
+	Tail        []uint64 // see segment.Header
+	State       State
+	Frozen      bool
+	Whole       bool   // Payload holds every page
+	Payload     []byte // opaque; nil when only the header was read, or nothing else is kept in memory
+	PayloadSum  uint64
+	PayloadSize int64 // bytes of Payload in the store; 0: carries no pages
+	ETag        string
+	Size        int64 // bytes of the whole object
 }
 
 // State describes the database after an entry.
@@ -71,7 +72,8 @@ type Draft struct {
 	PayloadSum uint64
 	Whole      bool
 	Label      string
-	Base       string // Base only
+	Base       string // Base only: its key
+	BaseSlot   uint64 // Base only: the slot that it covers, at or after the owner's claim (R8)
 	Horizon    uint64 // Base only: not below the horizon in force
 	Frozen     bool   // Close only
 }
@@ -85,7 +87,21 @@ var (
 	ErrFrozen     = errors.New("database is frozen")
 	ErrDamaged    = errors.New("log damaged") // an entry that cannot be read or does not follow from the one before
 	ErrPending    = errors.New("an append is still unknown")
+	ErrClosed     = errors.New("owner has closed the database")
+	ErrBusy       = errors.New("database has an owner")         // Claim with IfClosed
+	ErrPointGone  = errors.New("point is no longer in the log") // Rewind: below the horizon, or never there
 )
+
+// Ends tells whether nothing of the incarnation follows: the entry is a delete or a void.
+func (e *Entry) Ends() bool { return e.Kind == Delete || e.Kind == Void }
+
+// Follows returns ErrDamaged unless e stands right behind prev in one log: whoever reads two neighbours asks it.
+func (e *Entry) Follows(prev *Entry) error {
+	if e.Slot != prev.Slot+1 || e.Prev != prev.Sum {
+		return fmt.Errorf("%w: slot %d does not follow from what slot %d holds", ErrDamaged, e.Slot, prev.Slot)
+	}
+	return nil
+}
 
 // FencedError tells who owns the database now.
 type FencedError struct {
@@ -94,7 +110,7 @@ type FencedError struct {
 }
 
 func (e *FencedError) Error() string {
-	if e.By.Kind == Delete || e.By.Kind == Void {
+	if e.By.Ends() {
 		return fmt.Sprintf("deleted in slot %d at %s", e.By.Slot, e.By.Time.UTC().Format(time.RFC3339))
 	}
 	return fmt.Sprintf("fenced by generation %d (%s) in slot %d at %s", e.By.Generation, e.By.Owner, e.By.Slot, e.By.Time.UTC().Format(time.RFC3339))
@@ -102,6 +118,6 @@ func (e *FencedError) Error() string {
 
 // Is makes errors.Is see ErrFenced, or ErrDeleted when the incarnation has ended or the name has a new one.
 func (e *FencedError) Is(target error) bool {
-	deleted := e.By.Kind == Delete || e.By.Kind == Void || e.By.Kind == Create
+	deleted := e.By.Ends() || e.By.Kind == Create
 	return target == ErrDeleted && deleted || target == ErrFenced && !deleted
 }

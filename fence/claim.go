@@ -1,0 +1,204 @@
+package fence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tonbo-go/tonbo/remote"
+)
+
+// ClaimOptions of Claim. The zero value takes over whatever the name means.
+type ClaimOptions struct {
+	// Head is a head that Head returned, to save the first look. However old it is, the claim is safe: R3 finds out.
+	Head *Entry
+	// Load reads what the new owner needs, beside the LIST that confirms the claim. Until Claim returns, the Owner tells its position and refuses to
+	// append. Load is called again with another Owner, and what it read is to be thrown away, when the LIST shows that the claim is a ghost or has
+	// been passed; its ctx ends then. Claim waits for it.
+	Load func(ctx context.Context, o *Owner) error
+	// Frozen makes the claim carry the flag: from then on only IgnoreFrozen gets past it.
+	Frozen bool
+	// IgnoreFrozen claims a frozen database too. Without Frozen, the claim thaws it.
+	IgnoreFrozen bool
+	// IfClosed is the janitor's claim: it follows a close, tries that one slot and gives up with ErrBusy.
+	IfClosed bool
+}
+
+// Claim takes the database over (R3): it is the next generation, and from now on no older owner's Append or Check succeeds. LIST, GET, PUT, LIST.
+// ErrNoDatabase, ErrFrozen, ErrBusy. An error that is remote.ErrUnknown: a claim of nobody may be in the log; claim again.
+func (l *Log) Claim(ctx context.Context, c ClaimOptions) (*Owner, error) {
+	o, err := l.take(ctx, takeover{kind: Claim, head: c.Head, load: c.Load, once: c.IfClosed, draft: func(_ context.Context, head, e *Entry) error {
+		if c.IfClosed && head.Kind != Close {
+			return ErrBusy
+		}
+		if head.Frozen && !c.IgnoreFrozen {
+			return ErrFrozen
+		}
+		e.Frozen = c.Frozen
+		return nil
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("claim %q: %w", l.name, err)
+	}
+	return o, nil
+}
+
+// Delete ends an incarnation (R7): id, or the live one when id is zero. It returns the id that it aimed at. ErrNoDatabase when that was not live at
+// the first look; if it ends while Delete runs, whoever ended it, Delete has succeeded. LIST, GET, PUT, LIST. An error that is
+// remote.ErrUnknown: perhaps it is deleted, or will be; delete it again.
+func (l *Log) Delete(ctx context.Context, id ID) (ID, error) {
+	o, err := l.take(ctx, takeover{kind: Delete, id: &id})
+	if errors.Is(err, errGone) {
+		return id, nil
+	}
+	if err != nil {
+		return id, fmt.Errorf("delete %q: %w", l.name, err)
+	}
+	return o.ID(), nil
+}
+
+// RewindOptions of Rewind.
+type RewindOptions struct {
+	ID   ID                                        // the incarnation meant; zero: the live one
+	To   uint64                                    // slot of the point to go back to
+	Load func(ctx context.Context, o *Owner) error // as ClaimOptions.Load
+}
+
+// Rewind takes the database over as Claim does, with an earlier point's state. ErrPointGone when that point is below the horizon or is none of this
+// incarnation's. LIST, GET, GET of the point, PUT, LIST.
+func (l *Log) Rewind(ctx context.Context, r RewindOptions) (*Owner, error) {
+	o, err := l.take(ctx, takeover{kind: Rewind, id: &r.ID, load: r.Load, draft: func(ctx context.Context, head, e *Entry) error {
+		if head.Frozen {
+			return ErrFrozen
+		}
+		// R10: no pin holds the point, so each try asks the very head that it follows.
+		if r.To < head.Horizon || r.To > head.Slot {
+			return ErrPointGone
+		}
+		point, err := l.readHeader(ctx, r.To)
+		if errors.Is(err, remote.ErrNotFound) {
+			return errLookAgain // the horizon has moved since
+		}
+		if err != nil {
+			return err
+		}
+		if point.ID != head.ID {
+			return ErrPointGone
+		}
+		e.To, e.Base, e.State, e.Tail = r.To, point.Base, point.State, tailBehind(point)
+		return nil
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("rewind %q to slot %d: %w", l.name, r.To, err)
+	}
+	return o, nil
+}
+
+var (
+	errLookAgain = errors.New("look again")
+	errGone      = fmt.Errorf("%w any more", ErrNoDatabase) // it was there at the first look
+)
+
+// takeover is a claim, a delete or a rewind.
+type takeover struct {
+	kind  Kind
+	head  *Entry
+	id    *ID // delete, rewind: the incarnation meant; zero until the first look
+	once  bool
+	load  func(context.Context, *Owner) error
+	draft func(ctx context.Context, head, e *Entry) error // fills in e, or refuses; errLookAgain
+}
+
+// take is R3.
+func (l *Log) take(ctx context.Context, t takeover) (*Owner, error) {
+	head := t.head
+	for try := 0; ; try++ {
+		// 1. Read the head.
+		if head == nil || try > 0 {
+			var err error
+			if head, err = l.Head(ctx); err != nil {
+				return nil, err
+			}
+		}
+		// 2. There must be a live incarnation. Delete and rewind fix which one at the first look: another one, or an end, later on means that it
+		// is gone already.
+		gone := head == nil || head.Ends()
+		if t.id != nil && !gone && l.broken != deleteByName {
+			if *t.id == (ID{}) {
+				*t.id = head.ID
+			}
+			gone = head.ID != *t.id
+		}
+		if gone {
+			if try > 0 {
+				return nil, errGone
+			}
+			return nil, ErrNoDatabase
+		}
+		// 3. Create at head+1. Taken: look again.
+		e, err := l.follow(head, t.kind)
+		if err == nil && t.draft != nil {
+			err = t.draft(ctx, head, e)
+		}
+		if errors.Is(err, errLookAgain) {
+			if err := l.wait(ctx, min(try, 4), nil); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		a, err := newAttempt(e)
+		if err != nil {
+			return nil, err
+		}
+		by, err := l.put(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		if by != nil {
+			if t.once {
+				return nil, ErrBusy
+			}
+			continue
+		}
+		// 4. LIST again, beside what the caller loads: if a higher slot exists, ours is a ghost in a collected slot, or passed: start over.
+		o := newOwner(l, e, head)
+		first, err := l.confirm(ctx, o, t.load)
+		if err != nil {
+			return nil, err
+		}
+		if first {
+			return o, nil
+		}
+		if t.once {
+			return nil, ErrBusy
+		}
+	}
+}
+
+// confirm is the second LIST of R3, with load beside it. It tells whether o's entry is the head.
+func (l *Log) confirm(ctx context.Context, o *Owner, load func(context.Context, *Owner) error) (bool, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	loaded := make(chan error, 1)
+	if load == nil {
+		loaded <- nil
+	} else {
+		go func() { loaded <- load(ctx, o) }()
+	}
+	top, err := o.claim.Slot, error(nil)
+	switch k := o.claim.Kind; {
+	case l.broken == noSecondList, k == Claim && l.broken == claimNoList, k == Delete && l.broken == deleteNoList, k == Rewind && l.broken == rewindNoList:
+	default:
+		top, _, err = l.top(ctx)
+	}
+	if err != nil || top != o.claim.Slot {
+		cancel()
+		<-loaded
+		return false, err
+	}
+	o.confirmed.Store(true)
+	return true, <-loaded
+}

@@ -1,0 +1,178 @@
+package fence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tonbo-go/tonbo/remote"
+)
+
+// CreateOptions of Create. The zero value creates an empty database.
+type CreateOptions struct {
+	ID         ID // zero: random. If the first attempt ends in a void, the next one has a random id
+	Frozen     bool
+	State      State
+	Payload    []byte // pages that are there from the start
+	PayloadSum uint64
+	Whole      bool
+
+	// Before is called for each attempt, before its create is written: it puts the index record, then uploads what the create names (R11). An error
+	// ends Create.
+	Before func(ctx context.Context, id ID, slot, generation uint64) error
+	// Undo takes back what Before did, once it is certain that this attempt's create is not in the log and never will be. Best effort: what it leaves, a
+	// janitor finds.
+	Undo func(ctx context.Context, id ID, slot uint64)
+}
+
+// Create begins an incarnation and owns it (R11). LIST, Before, PUT; a GET more when the name was used before.
+//
+// Errors: ErrTaken. *FencedError with Stored: created, and taken over or deleted by another process before we knew. remote.ErrUnknown: run it again, the
+// database may exist. Any other one: nothing was created.
+func (l *Log) Create(ctx context.Context, c CreateOptions) (*Owner, error) {
+	for {
+		o, again, err := l.create(ctx, c)
+		if !again {
+			if err != nil {
+				err = wrapFenced(err, "create %q: %w", l.name)
+			}
+			return o, err
+		}
+		c.ID = ID{}
+	}
+}
+
+// create is one attempt of R11: one id, one slot. again: a janitor has ended it, another one may succeed.
+func (l *Log) create(ctx context.Context, c CreateOptions) (_ *Owner, again bool, _ error) {
+	undo := func(id ID, slot uint64) {
+		if c.Undo != nil {
+			c.Undo(ctx, id, slot)
+		}
+	}
+	before := func(e *Entry) error {
+		if c.Before == nil {
+			return nil
+		}
+		return c.Before(ctx, e.ID, e.Slot, e.Generation)
+	}
+	// (1) The name must be free. The slot is fixed for this attempt.
+	head, err := l.Head(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	if head != nil && !head.Ends() {
+		return nil, false, ErrTaken
+	}
+	e, err := l.follow(head, Create)
+	if err != nil {
+		return nil, false, err
+	}
+	if e.ID = c.ID; e.ID == (ID{}) {
+		if e.ID, err = l.random(); err != nil {
+			return nil, false, err
+		}
+	}
+	e.Frozen, e.State, e.Payload, e.PayloadSum, e.Whole = c.Frozen, c.State, c.Payload, c.PayloadSum, c.Whole
+	// (2) A fork puts its pin. (3) A fork then reads its source's head.
+	// (4) The index record, and then what the create names.
+	if l.broken != recordAfter {
+		if err := before(e); err != nil {
+			undo(e.ID, e.Slot)
+			return nil, false, err
+		}
+	}
+	// (5) The create: this is the acknowledgement.
+	a, err := newAttempt(e)
+	if err != nil {
+		undo(e.ID, e.Slot)
+		return nil, false, err
+	}
+	by, err := l.put(ctx, a)
+	for l.broken == slotNotFixed && err == nil && by != nil {
+		if head, err = l.Head(ctx); err != nil || head != nil && !head.Ends() {
+			return nil, false, ErrTaken
+		}
+		e.Slot, e.Generation, e.Horizon, e.Prev = head.Slot+1, head.Slot+1, head.Slot+1, head.Sum
+		if a, err = newAttempt(e); err == nil {
+			by, err = l.put(ctx, a)
+		}
+	}
+	switch {
+	case err != nil && (!a.unsure || l.broken == unknownIsFailed):
+		undo(e.ID, e.Slot)
+		return nil, false, err
+	case err != nil:
+		return nil, false, fmt.Errorf("run it again: the database may exist: %w", err)
+	case by != nil && by.Kind == Create:
+		undo(e.ID, e.Slot)
+		return nil, false, ErrTaken
+	case by != nil && by.Kind == Void:
+		undo(e.ID, e.Slot)
+		return nil, true, nil
+	case by != nil: // that slot follows an end, so it can hold a create or a void alone
+		return nil, false, fmt.Errorf("%w: %s/%s: kind %d behind the end of an incarnation", ErrDamaged, l.store, SlotKey(l.name, by.Slot), by.Kind)
+	}
+	if l.broken == recordAfter {
+		if err := before(e); err != nil {
+			return nil, false, err
+		}
+	}
+	// (6) R4: unless the first try answered success, somebody may own it by now.
+	if a.unsure && l.broken != noLook && l.broken != noLookForCreate {
+		by, err := l.next(ctx, e.Slot)
+		if err != nil {
+			return nil, false, fmt.Errorf("created, but who owns it is not known, open it: %w", l.unknown(a, err))
+		}
+		if by != nil {
+			return nil, false, &FencedError{By: by, Stored: true}
+		}
+	}
+	o := newOwner(l, e, head)
+	o.confirmed.Store(true) // no second LIST: that slot can only ever hold a create or a void
+	return o, false, nil
+}
+
+// Abandon ends a creation that was left half made (R11): an index record, or a pin, tells of an id that was to be created in slot. It returns what
+// the slot holds: made says that it is that create, so nothing may be removed. Otherwise the creation can never happen any more. GET, and when the slot is
+// absent GET, PUT, GET.
+func (l *Log) Abandon(ctx context.Context, id ID, slot uint64) (made bool, err error) {
+	fail := func(err error) (bool, error) {
+		return false, fmt.Errorf("abandon a creation in slot %d of %q: %w", slot, l.name, err)
+	}
+	// 1. Read that slot. Not the head: the create may have happened, and been deleted, long ago.
+	e, err := l.readHeader(ctx, slot)
+	if err != nil && !errors.Is(err, remote.ErrNotFound) {
+		return fail(err)
+	}
+	if err != nil {
+		// 2. Absent: put a void there. It follows the end that the create would have followed.
+		var prev *Entry
+		if slot > 1 {
+			if prev, err = l.readHeader(ctx, slot-1); err != nil {
+				return fail(err)
+			}
+			if !prev.Ends() {
+				return fail(fmt.Errorf("slot %d is no end", prev.Slot))
+			}
+		}
+		void, err := l.follow(prev, Void)
+		if err != nil {
+			return fail(err)
+		}
+		a, err := newAttempt(void)
+		if err != nil {
+			return fail(err)
+		}
+		if _, err := l.put(ctx, a); err != nil {
+			return fail(err)
+		}
+		if l.broken == voidNotReadBack {
+			return false, nil
+		}
+		// 3. Whatever the answer was, what the slot holds decides.
+		if e, err = l.readHeader(ctx, slot); err != nil {
+			return fail(err)
+		}
+	}
+	return e.Kind == Create && e.ID == id, nil
+}
