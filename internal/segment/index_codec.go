@@ -11,10 +11,11 @@ import (
 const (
 	footerSize  = 40
 	footerMagic = "tnbx"
-	minPayload  = footerSize + indexHead
-	indexHead   = 12            // page size, blocks, refs
-	minBlock    = 1 + 4 + 1 + 8 // kind, four varints of one run, checksum: 14 bytes
-	minRef      = 1 + 1 + 1*4   // key of one byte, four varints
+	indexHead   = 16                // page size, blocks, runs, refs
+	minBlock    = 1 + 1 + 1 + 1 + 8 // kind, three varints, checksum; and at least one run
+	minRun      = 1 + 1
+	minRef      = 1 + 1 + 1 + 1 + 1 + 1 // key of one byte and its length, four varints
+	minPayload  = indexHead + footerSize
 )
 
 // appendBlock appends b's record. next is the page after the last run of the block before (1 at first); the new one is returned.
@@ -57,22 +58,24 @@ func (r *Ref) check(after uint32, pageSize int) error {
 	return nil
 }
 
-// appendFooter appends the footer to a payload that ends with its index, which begins at indexAt.
-func appendFooter(payload []byte, indexAt int, sum uint64) []byte {
-	le := binary.LittleEndian
-	start := len(payload)
-	payload = le.AppendUint64(payload, uint64(start+footerSize))
-	payload = le.AppendUint64(payload, uint64(indexAt))
-	payload = le.AppendUint64(payload, sum)
-	payload = le.AppendUint16(payload, Version)
-	payload = le.AppendUint16(payload, 0)
-	payload = append(payload, footerMagic...)
-	return le.AppendUint64(payload, xxhash.Sum64(payload[start:]))
-}
-
+// footer is what a payload ends with.
 type footer struct {
 	payload, index int64 // bytes of the payload, offset of the index in it
 	sum            uint64
+}
+
+func (f footer) indexSize() int64 { return f.payload - footerSize - f.index }
+
+func appendFooter(dst []byte, f footer) []byte {
+	le := binary.LittleEndian
+	start := len(dst)
+	dst = le.AppendUint64(dst, uint64(f.payload))
+	dst = le.AppendUint64(dst, uint64(f.index))
+	dst = le.AppendUint64(dst, f.sum)
+	dst = le.AppendUint16(dst, Version)
+	dst = le.AppendUint16(dst, 0)
+	dst = append(dst, footerMagic...)
+	return le.AppendUint64(dst, xxhash.Sum64(dst[start:]))
 }
 
 // decodeFooter reads the footer at the end of b.
@@ -101,8 +104,6 @@ func decodeFooter(b []byte) (f footer, err error) {
 	}
 	return f, nil
 }
-
-func (f footer) indexSize() int64 { return f.payload - footerSize - f.index }
 
 // DecodeIndex reads the index of a whole payload and checks it against the header. Blocks are not looked into. An object without a payload has
 // an empty index. Errors: ErrFormat, *VersionError, *KindError.
@@ -186,15 +187,15 @@ func decodeIndex(b []byte, f footer) (*Index, error) {
 		return nil, damaged("index checksum does not match")
 	}
 	c := cursor{b: b}
-	pageSize, blocks, refs := int64(c.u32()), int64(c.u32()), int64(c.u32())
+	pageSize, blocks, runs, refs := int64(c.u32()), int64(c.u32()), int64(c.u32()), int64(c.u32())
 	if pageSize > MaxPageSize || !ValidPageSize(int(pageSize)) {
 		return nil, damaged("index: page size %d", pageSize)
 	}
-	if refs > MaxRefs || blocks*minBlock+refs*minRef > int64(len(c.b)) {
-		return nil, damaged("index: %d blocks and %d segments in %d bytes", blocks, refs, len(b))
+	if refs > MaxRefs || blocks > runs || blocks*minBlock+runs*minRun+refs*minRef > int64(len(c.b)) {
+		return nil, damaged("index: %d blocks, %d runs and %d segments in %d bytes", blocks, runs, refs, len(b))
 	}
 	ix := &Index{PageSize: int(pageSize)}
-	end, err := ix.decodeBlocks(&c, int(blocks))
+	end, err := ix.decodeBlocks(&c, int(blocks), int(runs))
 	if err != nil {
 		return nil, err
 	}
@@ -213,12 +214,11 @@ func decodeIndex(b []byte, f footer) (*Index, error) {
 	return ix, nil
 }
 
-func (ix *Index) decodeBlocks(c *cursor, n int) (end int64, err error) {
-	if n == 0 {
-		return 0, nil
+func (ix *Index) decodeBlocks(c *cursor, n, numRuns int) (end int64, err error) {
+	if n > 0 {
+		ix.Blocks = make([]Block, n)
 	}
-	ix.Blocks = make([]Block, n)
-	var runs []Run // of all blocks; cut up when it has stopped moving
+	runs := make([]Run, 0, numRuns) // of all blocks
 	lock := LockPage(ix.PageSize)
 	next := uint64(1)
 	for i := range ix.Blocks {
@@ -229,7 +229,7 @@ func (ix *Index) decodeBlocks(c *cursor, n int) (end int64, err error) {
 		}
 		b.Offset = end
 		b.Length, b.Raw = int(c.upTo(MaxBlock)), int(c.upTo(MaxBlock))
-		count := int(c.upTo(MaxBlock / MinPageSize))
+		count := int(c.upTo(uint64(numRuns - len(runs))))
 		from, pages := len(runs), uint64(0)
 		for j := 0; j < count && !c.bad; j++ {
 			gap, k := c.upTo(math.MaxUint32), c.upTo(MaxBlock/MinPageSize)
@@ -248,13 +248,11 @@ func (ix *Index) decodeBlocks(c *cursor, n int) (end int64, err error) {
 		if c.bad || b.Length < 1 || b.Length > b.Raw || count == 0 || uint64(b.Raw) != pages*uint64(ix.PageSize) {
 			return 0, damaged("index: block %d: %d bytes stored of %d, %d pages", i, b.Length, b.Raw, pages)
 		}
-		b.Runs = runs[from:]
+		b.Runs = runs[from:len(runs):len(runs)]
 		end += int64(b.Length)
 	}
-	for i, from := 0, 0; i < n; i++ {
-		k := len(ix.Blocks[i].Runs)
-		ix.Blocks[i].Runs = runs[from : from+k : from+k]
-		from += k
+	if len(runs) != numRuns {
+		return 0, damaged("index: %d runs, its head says %d", len(runs), numRuns)
 	}
 	return end, nil
 }

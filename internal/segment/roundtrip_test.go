@@ -17,7 +17,7 @@ func full() segment.Header {
 		Kind: segment.KindCreate, Flags: segment.FlagFrozen | segment.FlagWhole, ID: [16]byte{1, 2, 3}, Generation: 7, Slot: 9, Nonce: [16]byte{4, 5},
 		Time: 1_700_000_000_123_456_789, PageSize: 4096, PageCount: 12, Checksum: 0xfeed, Prev: 0xbeef, Base: "db/a/base/5-3-aa", Horizon: 5, To: 6,
 		Label: "step-7", Owner: "host:42", Tail: []uint64{2, 3, 4, 7, 8, 1 << 40}, Source: &segment.Source{Name: "golden", ID: [16]byte{9}, Slot: 77},
-		PayloadSize: 52, PayloadSum: 1,
+		PayloadSize: 56, PayloadSum: 1,
 	}
 }
 
@@ -28,7 +28,7 @@ func TestHeaderRoundTrip(t *testing.T) {
 		longest.Tail = append(longest.Tail, 1<<40+i*1<<50)
 	}
 	empty := segment.Header{Kind: segment.KindVoid, Slot: 3, Tail: []uint64{}}
-	seg := segment.Header{Kind: segment.KindSegment, Generation: 3, From: 4, Slot: 8, PageSize: 512, PageCount: 9, PayloadSize: 52}
+	seg := segment.Header{Kind: segment.KindSegment, Generation: 3, From: 4, Slot: 8, PageSize: 512, PageCount: 9, PayloadSize: 56}
 	minusTime := segment.Header{Kind: segment.KindCommit, Time: -5}
 	for i, want := range []segment.Header{full(), longest, empty, seg, minusTime} {
 		b, err := segment.EncodeHeader([]byte("before"), &want)

@@ -21,6 +21,7 @@ type Writer struct {
 	runs     []Run  // their numbers
 	refs     []Ref
 	blocks   int
+	numRuns  int // of finished blocks
 	pages    int
 	next     uint32 // page after the last finished block, for the index's gaps
 	last     uint32 // last page added
@@ -128,6 +129,7 @@ func (w *Writer) flush() error {
 	b := Block{Kind: BlockPages, Length: len(stored), Raw: len(w.raw), Runs: w.runs, Sum: xxhash.Sum64(stored)}
 	w.records, w.next = appendBlock(w.records, &b, w.next)
 	w.blocks++
+	w.numRuns += len(w.runs)
 	w.raw, w.runs = w.raw[:0], w.runs[:0]
 	if len(w.records) > MaxIndex-indexHead {
 		return w.fail(fmt.Errorf("index of more than %d bytes: too many pages for one object", MaxIndex))
@@ -152,6 +154,7 @@ func (w *Writer) Finish() (payload []byte, sum uint64, err error) {
 	le := binary.LittleEndian
 	w.payload = le.AppendUint32(w.payload, uint32(w.pageSize))
 	w.payload = le.AppendUint32(w.payload, uint32(w.blocks))
+	w.payload = le.AppendUint32(w.payload, uint32(w.numRuns))
 	w.payload = le.AppendUint32(w.payload, uint32(len(w.refs)))
 	w.payload = append(w.payload, w.records...)
 	for i := range w.refs {
@@ -162,12 +165,13 @@ func (w *Writer) Finish() (payload []byte, sum uint64, err error) {
 		return nil, 0, w.fail(fmt.Errorf("index of %d bytes, payload of %d: too much for one object", len(index), len(w.payload)))
 	}
 	sum = xxhash.Sum64(index)
+	f := footer{payload: int64(len(w.payload) + footerSize), index: int64(at), sum: sum}
 	if len(w.refs) > 0 && w.pages > 0 {
 		// The same code that a reader runs: pages and refs must not overlap.
-		if _, err := decodeIndex(index, footer{index: int64(at), sum: sum}); err != nil {
+		if _, err := decodeIndex(index, f); err != nil {
 			return nil, 0, w.fail(fmt.Errorf("finish payload: %w", err))
 		}
 	}
-	w.payload = appendFooter(w.payload, at, sum)
+	w.payload = appendFooter(w.payload, f)
 	return w.payload, sum, nil
 }
