@@ -1,0 +1,49 @@
+package fence
+
+import "slices"
+
+// Rules that the tests can break, by name.
+var rules = []struct {
+	name string
+	rule rule
+}{
+	{"R1 two appends in flight", twoInFlight},
+	{"R2 unknown taken for stored", unknownIsStored},
+	{"R2 412 taken for stored", existsIsStored},
+	{"R2 412 taken for fenced", existsIsTaken},
+	{"R2 new bytes for the same slot", newBytes},
+	{"R3 no second LIST", noSecondList},
+	{"R3 no second LIST for claim", claimNoList},
+	{"R3 no second LIST for delete", deleteNoList},
+	{"R3 no second LIST for rewind", rewindNoList},
+	{"R3 head not compared with the LIST", headNotCompared},
+	{"R3 listed head gone = no database", listedHeadGone},
+	{"R4 no look at the next slot", noLook},
+	{"R4 not for create", noLookForCreate},
+	{"R6 no check", noCheck},
+	{"R7 delete aims at the name", deleteByName},
+	{"R11 slot not fixed", slotNotFixed},
+	{"R11 unknown = failed", unknownIsFailed},
+	{"R11 record after the create", recordAfter},
+	{"R11 void not read back", voidNotReadBack},
+}
+
+// Broken names every rule that Break can break.
+func Broken() []string {
+	var names []string
+	for _, r := range rules {
+		names = append(names, r.name)
+	}
+	return names
+}
+
+// Break makes l break one rule.
+func Break(l *Log, name string) {
+	i := slices.IndexFunc(rules, func(r struct {
+		name string
+		rule rule
+	}) bool {
+		return r.name == name
+	})
+	l.broken = rules[i].rule
+}

@@ -1,0 +1,143 @@
+package fence_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/sim"
+)
+
+// The log's model: random schedules over this very package (internal/sim).
+//
+//	go test ./fence -run TestModel -fence.seeds=100000          more schedules
+//	go test ./fence -run TestTrace -v -seed 17 -trace           one of them, step by step
+//	go test ./fence -run TestTrace -v -seed 17 -broken "R4 ..." with one rule broken
+var (
+	seeds  = flag.Int("fence.seeds", 0, "seeds of the unbroken rules, default 2000, or TONBO_SIM_SEEDS")
+	first  = flag.Int64("fence.first", 0, "first seed")
+	seed   = flag.Int64("seed", -1, "TestTrace: this seed")
+	trace  = flag.Bool("trace", false, "TestTrace: every step")
+	mix    = flag.Int("mix", -1, "TestTrace: this mix, default by the seed")
+	broken = flag.String("broken", "", "TestTrace: this variant")
+)
+
+func howMany(t *testing.T, n int) int {
+	if *seeds > 0 {
+		return *seeds
+	}
+	if s := os.Getenv("TONBO_SIM_SEEDS"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			t.Fatalf("TONBO_SIM_SEEDS: %v", err)
+		}
+		return n
+	}
+	return n
+}
+
+// TestModelKeepsEveryPromise: under no schedule does the package acknowledge what is not in the log, let a stale owner pass, or lose anything.
+func TestModelKeepsEveryPromise(t *testing.T) {
+	n := howMany(t, 2000)
+	if testing.Short() {
+		n = min(n, 200)
+	}
+	var total sim.Stats
+	start, shown := time.Now(), time.Now()
+	for s := *first; s < *first+int64(n); s++ {
+		r := sim.Run(sim.Config{Seed: s})
+		if r.Violation != "" {
+			t.Fatalf("seed %d: %s: %s\nsee it: go test ./fence -run TestTrace -v -seed %d -trace", s, r.Violation, r.Detail, s)
+		}
+		total.Add(r.Stats)
+		if time.Since(shown) > 10*time.Second {
+			shown = time.Now()
+			t.Logf("%d of %d seeds, %v", s-*first+1, n, time.Since(start).Round(time.Second))
+		}
+	}
+	t.Logf("%d seeds in %v: %+v", n, time.Since(start).Round(100*time.Millisecond), total)
+}
+
+// variant is one rule broken. Its seeds are chosen so that it is found in a moment.
+type variant struct {
+	name     string
+	collects fence.Kind
+	mix      int // -1: in turn
+	seeds    int
+}
+
+func variants() []variant {
+	v := []variant{
+		{"R5 claim collected", fence.Claim, -1, 2000},
+		{"R5 delete collected", fence.Delete, -1, 2000},
+		{"R5 rewind collected", fence.Rewind, -1, 2000},
+		{"R5 create collected", fence.Create, -1, 2000},
+		{"R5 void collected", fence.Void, -1, 2000},
+	}
+	for _, name := range fence.Broken() {
+		v = append(v, variant{name, 0, -1, 2000})
+	}
+	return v
+}
+
+func (v variant) config(seed int64) sim.Config {
+	c := sim.Config{Seed: seed, Collects: v.collects}
+	if v.collects == 0 {
+		c.Break = func(l *fence.Log) { fence.Break(l, v.name) }
+	}
+	if v.mix >= 0 {
+		c.Mix = sim.Mixes[v.mix]
+	}
+	return c
+}
+
+// TestModelFindsEveryBrokenRule: each rule is needed, and the model would notice if it were not kept.
+func TestModelFindsEveryBrokenRule(t *testing.T) {
+	for _, v := range variants() {
+		t.Run(v.name, func(t *testing.T) {
+			start := time.Now()
+			for s := range int64(v.seeds) {
+				if r := sim.Run(v.config(s)); r.Violation != "" {
+					t.Logf("seed %d, %v: %s: %s", s, time.Since(start).Round(time.Millisecond), r.Violation, r.Detail)
+					return
+				}
+			}
+			t.Errorf("not found in %d seeds", v.seeds)
+		})
+	}
+}
+
+// TestTrace shows one seed.
+func TestTrace(t *testing.T) {
+	if *seed < 0 {
+		t.Skip("-seed N")
+	}
+	v := variant{name: "", mix: -1}
+	for _, x := range variants() {
+		if x.name == *broken {
+			v = x
+		}
+	}
+	if *broken != "" && v.name == "" {
+		t.Fatalf("no variant %q", *broken)
+	}
+	c := v.config(*seed)
+	if v.name == "" {
+		c.Break = nil
+	}
+	if *mix >= 0 {
+		c.Mix = sim.Mixes[*mix]
+	}
+	if *trace {
+		c.Trace = func(line string) { fmt.Println(line) }
+	}
+	r := sim.Run(c)
+	t.Logf("%d steps, %+v", r.Steps, r.Stats)
+	if r.Violation != "" {
+		t.Errorf("%s: %s", r.Violation, r.Detail)
+	}
+}

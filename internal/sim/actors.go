@@ -1,0 +1,523 @@
+package sim
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/segment"
+	"github.com/tonbo-go/tonbo/remote"
+)
+
+// Read makes the run's randomness an io.Reader, for nonces and ids.
+func (w *world) Read(p []byte) (int, error) {
+	for n := 0; n < len(p); n += 8 {
+		var b [8]byte
+		binary.LittleEndian.PutUint64(b[:], w.rnd.Uint64())
+		copy(p[n:], b[:])
+	}
+	return len(p), nil
+}
+
+// log is this process's log of a name.
+func (a *actor) log(name string) *fence.Log {
+	l := a.logs[name]
+	if l == nil {
+		l = fence.New(client{a}, name, fence.Options{
+			Owner: a.name, Rand: a.w, Sleep: a.sleep,
+			Now: func() time.Time { return time.Unix(int64(a.w.tick), 0) },
+		})
+		if a.w.c.Break != nil {
+			a.w.c.Break(l)
+		}
+		if a.logs == nil {
+			a.logs, a.seen = map[string]*fence.Log{}, map[string]ownership{}
+		}
+		a.logs[name] = l
+	}
+	return l
+}
+
+// sleep is where fence waits before another try. It takes no time, but the caller's patience ends here now and then.
+func (a *actor) sleep(ctx context.Context, _ time.Duration) error {
+	if !a.w.calm && a.cancel != nil && a.w.chance(4) {
+		a.cancel()
+	}
+	return ctx.Err()
+}
+
+// call runs one call of the package with a context of its own.
+func (a *actor) call(f func(ctx context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	a.cancel = cancel
+	defer func() { a.cancel = nil; cancel() }()
+	f(ctx)
+}
+
+func (a *actor) anyName() string { return a.w.names[a.w.rnd.IntN(len(a.w.names))] }
+
+// head reads the head. nil: there is none, or it could not be read.
+func (a *actor) head(name string) (e *fence.Entry, err error) {
+	a.call(func(ctx context.Context) { e, err = a.log(name).Head(ctx) })
+	return e, err
+}
+
+// absent is asked whenever an answer says that there is no live database: there was none at some time since the call began.
+func (a *actor) absent(name string, since int, what string) {
+	if h := a.w.truth[name]; h.live != (fence.ID{}) && h.bornAt <= since {
+		a.w.violated("live database said to be absent", "%s of %s", what, name)
+	}
+}
+
+// put writes an object under a unique key, until it is known to be there.
+func (a *actor) put(ctx context.Context, key string, body []byte) error {
+	for {
+		_, err := client{a}.Create(ctx, key, body)
+		if err == nil || errors.Is(err, remote.ErrExists) {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// create is a whole creation, index record and all.
+func (a *actor) create(name string) *own {
+	w, since := a.w, a.w.tick
+	var o *fence.Owner
+	var err error
+	a.call(func(ctx context.Context) {
+		o, err = a.log(name).Create(ctx, fence.CreateOptions{
+			Before: func(ctx context.Context, id fence.ID, slot, _ uint64) error {
+				return a.put(ctx, recordKey(name, slot, id), nil)
+			},
+			Undo: func(ctx context.Context, id fence.ID, slot uint64) {
+				_ = client{a}.Delete(ctx, recordKey(name, slot, id))
+			},
+		})
+	})
+	w.tracef(a.name, "create %s: %v", name, err)
+	h := w.truth[name]
+	if errors.Is(err, fence.ErrTaken) && h.live == (fence.ID{}) && h.diedAt <= since {
+		w.violated("absent database said to be there", "create of %s", name)
+	}
+	if err != nil {
+		return nil
+	}
+	c := &own{Owner: o, name: name}
+	a.inLog(c, o.Entry(), "create")
+	if at := a.seen[name]; !at.is(c) {
+		w.violated("stale owner told that it owns", "create of %s in slot %d; at its last request the owner was %d", name, o.Slot(), at.generation)
+	}
+	return c
+}
+
+// claimed is asked whenever a claim or a rewind succeeds: it is in the log.
+func (a *actor) claimed(name string, o *fence.Owner, what string) *own {
+	c := &own{Owner: o, name: name}
+	a.inLog(c, o.Entry(), what)
+	if o.Prev() == nil || o.Prev().Sum != o.Entry().Prev {
+		a.w.violated("chain broken", "%s of %s", what, name)
+	}
+	return c
+}
+
+func (a *actor) claim(name string, c fence.ClaimOptions) *own {
+	w, since := a.w, a.w.tick
+	var o *fence.Owner
+	var err error
+	a.call(func(ctx context.Context) { o, err = a.log(name).Claim(ctx, c) })
+	w.tracef(a.name, "claim %s: %v", name, err)
+	if errors.Is(err, fence.ErrNoDatabase) {
+		a.absent(name, since, "claim")
+	}
+	if err != nil {
+		return nil
+	}
+	w.stats.Claims++
+	if c.IfClosed && w.truth[name].at(o.Generation()-1).kind != fence.Close {
+		w.violated("janitor fenced an owner", "slot %d of %s", o.Generation(), name)
+	}
+	return a.claimed(name, o, "claim")
+}
+
+// writer opens and re-opens databases and does what an owner does.
+func (a *actor) writer() {
+	w := a.w
+	var stale *fence.Entry // a head read long ago
+	for {
+		name := a.anyName()
+		since := w.tick
+		head, err := a.head(name)
+		if err != nil {
+			continue
+		}
+		var o *own
+		if head == nil || head.Ends() {
+			if head == nil {
+				a.absent(name, since, "head")
+			}
+			if w.chance(2) {
+				continue
+			}
+			o = a.create(name)
+		} else {
+			c := fence.ClaimOptions{IfClosed: w.chance(12)}
+			switch w.rnd.IntN(4) {
+			case 0:
+				c.Head = head
+			case 1:
+				if stale != nil && !stale.Ends() && w.truth[name].at(stale.Slot) != nil && w.truth[name].at(stale.Slot).nonce == stale.Nonce {
+					c.Head = stale
+				}
+			}
+			stale = head
+			o = a.claim(name, c)
+		}
+		for o != nil && a.step(o) {
+		}
+	}
+}
+
+// step is one thing that an owner does. false: this process lets go of the database.
+func (a *actor) step(o *own) bool {
+	w := a.w
+	n := w.rnd.IntN(12)
+	if w.c.Mix.Busy {
+		n = [12]int{0, 0, 3, 4, 5, 7, 7, 8, 8, 9, 10, 11}[n]
+	}
+	switch n {
+	case 0, 1, 2:
+		return a.synced(o, fence.Draft{Kind: fence.Commit})
+	case 3: // a large one: what it names is uploaded first
+		var err error
+		key := fmt.Sprintf("db/%s/seg/%d-%d", o.name, o.Generation(), w.rnd.Uint32())
+		a.call(func(ctx context.Context) { err = a.put(ctx, key, []byte(key)) })
+		return err != nil || a.synced(o, fence.Draft{Kind: fence.Commit})
+	case 4, 5, 6:
+		return a.synced(o, fence.Draft{})
+	case 7, 8, 9:
+		last := o.Last()
+		covers := o.Generation() + w.rnd.Uint64N(last.Slot-o.Generation()+1)
+		horizon := last.Horizon + w.rnd.Uint64N(last.Slot+2-last.Horizon)
+		if w.chance(2) {
+			covers, horizon = last.Slot, last.Slot+1
+		}
+		return a.synced(o, fence.Draft{Kind: fence.Base, Base: fmt.Sprintf("db/%s/base/%d-%d", o.name, covers, o.Generation()), BaseSlot: covers, Horizon: horizon})
+	case 10:
+		a.pause(none)
+		return true
+	}
+	if w.chance(2) {
+		return true
+	}
+	if w.chance(2) {
+		return false // gone without a word, whatever is pending
+	}
+	if !o.Pending() {
+		a.synced(o, fence.Draft{Kind: fence.Close})
+	}
+	return false
+}
+
+// synced is Synced as the core calls fence: what is pending first, then an append, or a check when there is nothing to ship. false: the owner is no more.
+func (a *actor) synced(o *own, d fence.Draft) bool {
+	w, atCall := a.w, a.w.truth[o.name].ownership
+	if o.Pending() && w.chance(12) {
+		a.tooEarly(o)
+		return o.Err() == nil
+	}
+	if o.Pending() {
+		var e *fence.Entry
+		var looked bool
+		var err error
+		a.call(func(ctx context.Context) { e, looked, err = o.Settle(ctx) })
+		w.tracef(a.name, "settle: looked %v, %v", looked, err)
+		if err != nil {
+			return a.told(o, err)
+		}
+		if e == nil {
+			w.violated("settled nothing", "%s of %s", o.label, o.name)
+		}
+		a.inLog(o, e, "settle")
+		if looked && d.Kind == 0 { // R4's look was this call's own round trip
+			a.acked(o, "settle", atCall)
+			return true
+		}
+	}
+	if d.Kind == 0 {
+		var err error
+		a.call(func(ctx context.Context) { err = o.Check(ctx) })
+		w.tracef(a.name, "check: %v", err)
+		if err != nil {
+			return a.told(o, err)
+		}
+		a.acked(o, "check", atCall)
+		return true
+	}
+	var e *fence.Entry
+	var err error
+	w.draft(o, &d)
+	a.call(func(ctx context.Context) { e, err = o.Append(ctx, d) })
+	w.tracef(a.name, "append %s: %v", d.Label, err)
+	if err != nil {
+		return a.told(o, err)
+	}
+	if e.Nonce != o.Last().Nonce || e.Label != d.Label {
+		w.violated("acknowledged another entry", "%s of %s", d.Label, o.name)
+	}
+	a.acked(o, "append", atCall)
+	return true
+}
+
+// draft gives the entry a label, by which the truth knows it, and commits a page.
+func (w *world) draft(o *own, d *fence.Draft) {
+	w.label++
+	d.Label = fmt.Sprintf("c%d", w.label)
+	o.label = d.Label
+	if d.Kind == fence.Commit {
+		d.State = &fence.State{PageSize: 512, PageCount: 1, Checksum: uint64(w.label)}
+		d.Payload = make([]byte, 64)
+	}
+}
+
+// tooEarly appends while an append is pending: R1 and R2 refuse it.
+func (a *actor) tooEarly(o *own) {
+	w, atCall, before := a.w, a.w.truth[o.name].ownership, o.label
+	d := fence.Draft{Kind: fence.Commit}
+	w.draft(o, &d)
+	var err error
+	a.call(func(ctx context.Context) { _, err = o.Append(ctx, d) })
+	w.tracef(a.name, "append %s while %s is pending: %v", d.Label, before, err)
+	switch {
+	case errors.Is(err, fence.ErrPending):
+		o.label = before
+	case err == nil:
+		a.acked(o, "append", atCall)
+	default:
+		a.told(o, err)
+	}
+}
+
+// told holds an error against the truth. false: the owner is no more.
+func (a *actor) told(o *own, err error) bool {
+	w, h := a.w, a.w.truth[o.name]
+	var fenced *fence.FencedError
+	switch {
+	case errors.As(err, &fenced):
+		w.stats.Fenced++
+		if h.is(o) {
+			w.violated("fenced itself", "generation %d of %s by slot %d", o.Generation(), o.name, fenced.By.Slot)
+		}
+		stored := o.label == "" || h.labelled(o.label)
+		switch {
+		case fenced.Stored && !stored:
+			w.violated("lost commit said to be stored", "%s of %s", o.label, o.name)
+		case fenced.Stored:
+			w.stats.Stored++
+		case stored && o.label != "":
+			w.stats.Late++
+		}
+		return false
+	case errors.Is(err, fence.ErrClosed):
+		return false
+	case !o.Pending() && o.label != "" && !h.labelled(o.label):
+		w.gone[o.label] = true // refused: it must never come to be
+		o.label = ""
+	case errors.Is(err, remote.ErrUnknown) && !o.Pending():
+		w.violated("unknown, but not pending", "%s of %s: %v", o.label, o.name, err)
+	}
+	return true
+}
+
+// controller creates and deletes, and knows nothing of owners.
+func (a *actor) controller() {
+	w := a.w
+	for {
+		name := a.anyName()
+		head, err := a.head(name)
+		switch {
+		case err != nil:
+		case head == nil || head.Ends():
+			if w.c.Mix.Churn || w.chance(3) {
+				a.create(name)
+			}
+		case w.c.Mix.Wide || w.chance(3) || w.c.Mix.Churn:
+			a.delete(name, head.ID)
+		}
+	}
+}
+
+func (a *actor) delete(name string, id fence.ID) {
+	w := a.w
+	w.asked[id] = true
+	var err error
+	a.call(func(ctx context.Context) { _, err = a.log(name).Delete(ctx, id) })
+	w.tracef(a.name, "delete %.4x of %s: %v", id, name, err)
+	if err != nil && !errors.Is(err, fence.ErrNoDatabase) {
+		return
+	}
+	if w.truth[name].live == id {
+		w.violated("delete acknowledged, still alive", "%.4x of %s", id, name)
+	}
+	w.stats.Deletes++
+	a.call(func(ctx context.Context) {
+		for _, key := range a.records(ctx, name) {
+			if _, _, of, _ := parseRecord(key); of == id {
+				_ = client{a}.Delete(ctx, key)
+			}
+		}
+	})
+	a.collect(name)
+}
+
+func (a *actor) records(ctx context.Context, name string) (keys []string) {
+	page, _, _ := client{a}.List(ctx, "names/"+name+"/", remote.ListOptions{})
+	for _, i := range page {
+		keys = append(keys, i.Key)
+	}
+	return keys
+}
+
+// rewinder goes back to some point and closes.
+func (a *actor) rewinder() {
+	w := a.w
+	for {
+		name := a.anyName()
+		head, err := a.head(name)
+		if err != nil || head == nil || head.Ends() || !w.chance(2) {
+			a.pause(none)
+			continue
+		}
+		to := head.Horizon + w.rnd.Uint64N(head.Slot-head.Horizon+1)
+		var o *fence.Owner
+		a.call(func(ctx context.Context) {
+			o, err = a.log(name).Rewind(ctx, fence.RewindOptions{ID: head.ID, To: to})
+		})
+		w.tracef(a.name, "rewind %s to %d: %v", name, to, err)
+		if errors.Is(err, fence.ErrNoDatabase) && w.truth[name].live == head.ID {
+			w.violated("live database said to be absent", "rewind of %s", name)
+		}
+		if err != nil {
+			continue
+		}
+		w.stats.Rewinds++
+		a.synced(a.claimed(name, o, "rewind"), fence.Draft{Kind: fence.Close})
+	}
+}
+
+// collector deletes log slots below the horizon, as R5 and R10 have it.
+func (a *actor) collector() {
+	for {
+		a.collect(a.anyName())
+	}
+}
+
+func (a *actor) collect(name string) {
+	w := a.w
+	head, err := a.head(name)
+	if err != nil || head == nil {
+		return
+	}
+	horizon := head.Horizon
+	if head.Ends() {
+		horizon = head.Slot + 1 // an end is a horizon at exactly its slot + 1
+	}
+	w.tracef(a.name, "collect %s below %d", name, horizon)
+	a.call(func(ctx context.Context) {
+		page, _, _ := client{a}.List(ctx, "db/"+name+"/log/", remote.ListOptions{})
+		for _, i := range page {
+			slot, _ := fence.ParseSlotKey(i.Key)
+			if slot >= horizon || slot == head.Slot {
+				continue
+			}
+			at, ok := w.store.find(i.Key) // its kind, without a request: any way of learning it will do
+			if !ok {
+				continue
+			}
+			switch kind := kindOf(w.store[at]); kind {
+			case fence.Create, fence.Claim, fence.Rewind, fence.Delete, fence.Void:
+				if kind != w.c.Collects {
+					continue // R5
+				}
+			}
+			if (client{a}).Delete(ctx, i.Key) == nil {
+				w.stats.Collected++
+			}
+		}
+	})
+}
+
+// janitor ends what was left half made.
+func (a *actor) janitor() {
+	for {
+		a.pause(none)
+		a.tidy(a.anyName())
+	}
+}
+
+func (a *actor) tidy(name string) {
+	w := a.w
+	a.call(func(ctx context.Context) {
+		for _, key := range a.records(ctx, name) {
+			_, slot, id, ok := parseRecord(key)
+			if !ok {
+				continue
+			}
+			// That slot first, the head after.
+			made, err := a.log(name).Abandon(ctx, id, slot)
+			w.tracef(a.name, "abandon %.4x in slot %d of %s: made %v, %v", id, slot, name, made, err)
+			if err != nil {
+				continue
+			}
+			if f := w.truth[name].at(slot); made != (f != nil && f.kind == fence.Create && f.id == id) {
+				w.violated("abandon tells the wrong thing", "%.4x in slot %d of %s: made %v", id, slot, name, made)
+			}
+			if !made {
+				w.never[id] = true
+			}
+			head, err := a.log(name).Head(ctx)
+			if err != nil || made && head != nil && head.ID == id && !head.Ends() {
+				continue
+			}
+			_ = client{a}.Delete(ctx, key)
+		}
+	})
+}
+
+// lastOwner takes a live database over when everything has come to rest: the log is as the truth says, and can be appended to.
+func (a *actor) lastOwner(name string) {
+	w, h := a.w, a.w.truth[name]
+	head, err := a.head(name)
+	switch {
+	case err != nil:
+		w.violated("cannot be read", "%s: %v", name, err)
+		return
+	case head == nil:
+		if h.tail() != 0 {
+			w.violated("lost", "%s has no head, slot %d in truth", name, h.tail())
+		}
+		return
+	case head.Slot != h.tail() || head.Nonce != h.at(head.Slot).nonce:
+		w.violated("lost", "the head of %s is slot %d, %d in truth", name, head.Slot, h.tail())
+		return
+	case head.Ends():
+		return
+	}
+	o := a.claim(name, fence.ClaimOptions{})
+	if o == nil || !a.synced(o, fence.Draft{Kind: fence.Commit}) || !a.synced(o, fence.Draft{}) {
+		w.violated("cannot be taken over", "%s", name)
+	}
+}
+
+func kindOf(o object) fence.Kind {
+	h, _, err := segment.DecodeHeader(o.body)
+	if err != nil {
+		return 0
+	}
+	return fence.Kind(h.Kind)
+}

@@ -1,0 +1,283 @@
+// Package sim runs the fence package's callers on a simulated object store, under a scheduler that decides everything from one seed.
+//
+// Every request of every actor is a point where any other actor may run, for as long as it likes. Requests are lost before they are applied, held and
+// applied at any later time, applied with the answer lost, or applied and answered "exists" (a proxy's retry). Actors crash and pause between any two
+// requests. One goroutine runs at a time and no clock is read, so a seed always gives the same run.
+//
+// Beside the store stands the truth (truth.go): what the log would be if nothing were ever collected. No actor sees it; every answer that the fence
+// package gives is held against it.
+package sim
+
+import (
+	"fmt"
+	"iter"
+	"math/rand/v2"
+
+	"github.com/tonbo-go/tonbo/fence"
+)
+
+// Config is one run.
+type Config struct {
+	Seed  int64
+	Mix   Mix
+	Trace func(line string) // every step, when not nil
+
+	Break    func(*fence.Log) // breaks a rule in every log, when not nil
+	Collects fence.Kind       // the collector deletes slots of this kind too, against R5
+}
+
+// Mix is who takes part.
+type Mix struct {
+	Names, Writers, Controllers, Rewinders, Collectors, Janitors int
+	Steps                                                        int
+	Busy                                                         bool // writers mostly publish bases and raise the horizon, and controllers mostly wait: holes for ghosts
+	Churn                                                        bool // controllers create and delete in turn
+	Wide                                                         bool // long pauses between a LIST and its GET, and between a look and what is put on it
+}
+
+// Mixes are tried in turn, one a seed: many names; one contended log; create-delete-create; wide windows.
+var Mixes = []Mix{
+	{Names: 3, Writers: 3, Controllers: 2, Rewinders: 1, Collectors: 1, Janitors: 1, Steps: 600},
+	{Names: 1, Writers: 3, Controllers: 1, Rewinders: 1, Collectors: 2, Steps: 600, Busy: true},
+	{Names: 2, Writers: 1, Controllers: 3, Collectors: 1, Janitors: 2, Steps: 600, Churn: true},
+	{Names: 1, Writers: 2, Controllers: 2, Rewinders: 1, Collectors: 2, Janitors: 1, Steps: 900, Busy: true, Wide: true},
+}
+
+// Result is what a run found.
+type Result struct {
+	Violation string // "" none; else which promise was broken
+	Detail    string
+	Steps     int
+	Stats     Stats
+}
+
+// Stats count what happened.
+type Stats struct {
+	Acks         int // Append, Check and Settle that said yes
+	Incarnations int
+	Claims       int
+	Rewinds      int
+	Deletes      int
+	Voids        int
+	Fenced       int // owners that were told
+	Stored       int // of those, with their last append in the history (R4)
+	Ghosts       int // entries that landed in a collected slot
+	Collected    int
+	Requests     int
+	Crashes      int
+	Late         int // told that the last append is not in the history, though it is: collected, and a ghost in its place
+}
+
+// Add adds up.
+func (s *Stats) Add(t Stats) {
+	s.Acks += t.Acks
+	s.Incarnations += t.Incarnations
+	s.Claims += t.Claims
+	s.Rewinds += t.Rewinds
+	s.Deletes += t.Deletes
+	s.Voids += t.Voids
+	s.Fenced += t.Fenced
+	s.Stored += t.Stored
+	s.Ghosts += t.Ghosts
+	s.Collected += t.Collected
+	s.Requests += t.Requests
+	s.Crashes += t.Crashes
+	s.Late += t.Late
+}
+
+// world is one run.
+type world struct {
+	c     Config
+	rnd   *rand.Rand
+	tick  int // counts applied requests
+	store objects
+	held  []request
+	truth map[string]*history
+	names []string
+	calm  bool // no faults and no switching: the end of the run
+	label int
+	asked map[fence.ID]bool // somebody asked for the end of this incarnation
+	never map[fence.ID]bool // Abandon said that it will not come to be
+	gone  map[string]bool   // labels of commits that were refused for certain
+	stats Stats
+	what  string
+	why   string
+}
+
+func (w *world) chance(n int) bool { return w.rnd.IntN(n) == 0 }
+
+func (w *world) tracef(who, format string, args ...any) {
+	if w.c.Trace != nil {
+		w.c.Trace(fmt.Sprintf("%-4s ", who) + fmt.Sprintf(format, args...))
+	}
+}
+
+// violated records the first broken promise; the run ends.
+func (w *world) violated(what, format string, args ...any) {
+	if w.what == "" {
+		w.what, w.why = what, fmt.Sprintf(format, args...)
+	}
+	w.tracef("", "!!! %s: %s", what, fmt.Sprintf(format, args...))
+}
+
+// Run is one run from start to end.
+func Run(c Config) Result {
+	if c.Mix.Names == 0 {
+		c.Mix = Mixes[int(uint64(c.Seed)%uint64(len(Mixes)))]
+	}
+	w := &world{
+		c: c, rnd: rand.New(rand.NewPCG(uint64(c.Seed), 0x9e3779b97f4a7c15)),
+		truth: map[string]*history{}, asked: map[fence.ID]bool{}, never: map[fence.ID]bool{}, gone: map[string]bool{},
+	}
+	for i := range c.Mix.Names {
+		n := string(rune('a' + i))
+		w.names = append(w.names, n)
+		w.truth[n] = &history{}
+	}
+	var actors []*actor
+	add := func(n int, role string, run func(*actor)) {
+		for i := range n {
+			a := newActor(w, fmt.Sprintf("%s%d", role, i), run)
+			a.start()
+			actors = append(actors, a)
+		}
+	}
+	add(c.Mix.Writers, "W", (*actor).writer)
+	add(c.Mix.Controllers, "C", (*actor).controller)
+	add(c.Mix.Rewinders, "R", (*actor).rewinder)
+	add(c.Mix.Collectors, "G", (*actor).collector)
+	add(c.Mix.Janitors, "J", (*actor).janitor)
+
+	steps := w.schedule(actors)
+	for _, a := range actors {
+		a.stop()
+	}
+	if w.what == "" {
+		w.end()
+	}
+	return Result{Violation: w.what, Detail: w.why, Steps: steps, Stats: w.stats}
+}
+
+// schedule decides, step by step, who sends its next request, who falls asleep, who crashes, and when a held request lands.
+func (w *world) schedule(actors []*actor) int {
+	stay, land, die := 3, 8, 60
+	if w.c.Mix.Busy {
+		stay, land, die = 6, 25, 50
+	}
+	cur := 0
+	asleep := make([]int, len(actors))
+	for step := range w.c.Mix.Steps {
+		if w.what != "" {
+			return step
+		}
+		if len(w.held) > 0 && w.chance(land) {
+			w.land(w.rnd.IntN(len(w.held)))
+		}
+		if w.chance(stay) { // runs of one actor are likelier than a coin each step
+			cur = w.rnd.IntN(len(actors))
+		}
+		a := actors[cur]
+		if asleep[cur] > step {
+			cur = w.rnd.IntN(len(actors))
+			continue
+		}
+		switch {
+		case w.chance(50):
+			asleep[cur] = step + 20 + w.rnd.IntN(280)
+			continue
+		case a.dawdles():
+			asleep[cur] = step + 5 + w.rnd.IntN(60)
+			continue
+		case w.chance(die):
+			a.crash = true
+			w.stats.Crashes++
+			w.tracef(a.name, "crash")
+		}
+		if _, more := a.next(); !more {
+			a.start()
+		}
+		if w.chance(10) {
+			w.check()
+		}
+	}
+	return w.c.Mix.Steps
+}
+
+// end lets every held request land, and then looks, without faults, whether everything is as the truth says and nothing half made is left over.
+func (w *world) end() {
+	for len(w.held) > 0 {
+		w.land(w.rnd.IntN(len(w.held)))
+	}
+	w.check()
+	w.calm = true
+	a := newActor(w, "end", nil)
+	for _, n := range w.names {
+		a.tidy(n)
+		a.lastOwner(n)
+	}
+	w.check()
+	w.checkRecords()
+}
+
+// actor is a coroutine.
+type actor struct {
+	w      *world
+	name   string
+	run    func(*actor)
+	next   func() (struct{}, bool)
+	stop   func()
+	yield  func(struct{}) bool
+	crash  bool
+	want   op // the request that it is about to send
+	had    op // the one before
+	waited bool
+	cancel func() // ends the context of the call under way
+
+	seen map[string]ownership // who owned each name when this actor's last request there was applied
+	logs map[string]*fence.Log
+}
+
+func newActor(w *world, name string, run func(*actor)) *actor {
+	return &actor{w: w, name: name, run: run, stop: func() {}}
+}
+
+type crashed struct{}
+
+func (a *actor) start() {
+	a.stop()
+	a.crash, a.want, a.had = false, none, none
+	a.seen, a.logs = map[string]ownership{}, map[string]*fence.Log{}
+	a.next, a.stop = iter.Pull(func(yield func(struct{}) bool) {
+		a.yield = yield
+		defer func() {
+			if r := recover(); r != nil {
+				if _, ok := r.(crashed); !ok {
+					panic(r)
+				}
+			}
+		}()
+		a.pause(none)
+		a.run(a)
+	})
+}
+
+// pause hands over to the scheduler before a request of kind want.
+func (a *actor) pause(want op) {
+	if a.w.calm {
+		return
+	}
+	a.want, a.waited = want, false
+	if !a.yield(struct{}{}) || a.crash {
+		panic(crashed{})
+	}
+	a.had = want
+}
+
+// dawdles makes windows wide: this actor sleeps once before it reads what it listed, or puts something on what it read.
+func (a *actor) dawdles() bool {
+	if !a.w.c.Mix.Wide || a.waited || a.name[0] == 'W' || !(a.want == get && a.had == list || a.want == create && a.had == get) {
+		return false
+	}
+	a.waited = true
+	return a.w.chance(2)
+}

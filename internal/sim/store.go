@@ -1,0 +1,263 @@
+package sim
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/remote"
+)
+
+// op is a kind of request.
+type op int
+
+const (
+	none op = iota
+	create
+	get
+	list
+	remove
+)
+
+// object is what the store holds at a key.
+type object struct {
+	key  string
+	body []byte
+	etag string
+}
+
+// objects is the store, sorted by key.
+type objects []object
+
+func (s objects) find(key string) (int, bool) {
+	return slices.BinarySearchFunc(s, key, func(o object, k string) int { return strings.Compare(o.key, k) })
+}
+
+// request is one that the network holds back.
+type request struct {
+	op   op
+	key  string
+	body []byte
+}
+
+func (w *world) land(i int) {
+	r := w.held[i]
+	w.held = slices.Delete(w.held, i, i+1)
+	var done bool
+	if r.op == create {
+		done = w.put(r.key, r.body)
+	} else {
+		done = w.remove(r.key)
+	}
+	w.tracef("", "held request on %s lands: %v", w.short(r.key), done)
+}
+
+// put applies a create-if-absent.
+func (w *world) put(key string, body []byte) bool {
+	w.tick++
+	i, ok := w.store.find(key)
+	if ok {
+		return false
+	}
+	var sum [8]byte
+	for j, x := 0, xxhash.Sum64(body); j < 8; j, x = j+1, x>>8 {
+		sum[j] = byte(x)
+	}
+	w.store = slices.Insert(w.store, i, object{key, body, hex.EncodeToString(sum[:])})
+	w.filled(key, body)
+	return true
+}
+
+func (w *world) remove(key string) bool {
+	w.tick++
+	i, ok := w.store.find(key)
+	if ok {
+		w.store = slices.Delete(w.store, i, i+1)
+	}
+	return ok
+}
+
+// short names a key in traces.
+func (w *world) short(key string) string {
+	if slot, ok := fence.ParseSlotKey(key); ok {
+		return key[:strings.LastIndexByte(key, '/')+1] + itoa(slot)
+	}
+	return key
+}
+
+// client is the store as one actor's process sees it: remote.Store with a bad network in between.
+type client struct{ a *actor }
+
+var _ remote.Store = client{}
+
+var (
+	errNetwork = errors.New("connection reset")
+	errStatus  = errors.New("internal error")
+)
+
+func (c client) fail(op, key string, kind, err error) error {
+	e := &remote.Error{Op: op, Store: c.String(), Key: key, Kind: kind, Err: err}
+	if err == errStatus && c.a.w.chance(2) {
+		e.RetryAfter = time.Second
+	}
+	return e
+}
+
+// unknown ends the caller's patience now and then: a deadline in the middle of a request.
+func (c client) unknown(ctx context.Context, key string) error {
+	w := c.a.w
+	if c.a.cancel != nil && w.chance(6) {
+		c.a.cancel()
+		return c.fail("create", key, remote.ErrUnknown, ctx.Err())
+	}
+	if w.chance(2) {
+		return c.fail("create", key, remote.ErrUnknown, errStatus)
+	}
+	return c.fail("create", key, remote.ErrUnknown, errNetwork)
+}
+
+func (c client) Create(ctx context.Context, key string, body []byte) (string, error) {
+	c.a.pause(create)
+	w, who := c.a.w, c.a.name
+	if err := ctx.Err(); err != nil {
+		return "", c.fail("create", key, remote.ErrUnknown, err)
+	}
+	w.stats.Requests++
+	fault := 99
+	if !w.calm {
+		fault = w.rnd.IntN(40)
+	}
+	switch {
+	case fault < 4:
+		w.tracef(who, "PUT %s lost", w.short(key))
+		return "", c.unknown(ctx, key)
+	case fault < 8:
+		w.held = append(w.held, request{create, key, body})
+		w.tracef(who, "PUT %s held", w.short(key))
+		return "", c.unknown(ctx, key)
+	case fault < 10:
+		done := w.put(key, body)
+		w.tracef(who, "PUT %s applied (%v), answer lost", w.short(key), done)
+		c.a.sees(key)
+		return "", c.unknown(ctx, key)
+	case fault < 12:
+		done := w.put(key, body)
+		w.tracef(who, "PUT %s applied (%v), repeated by a proxy: exists", w.short(key), done)
+		c.a.sees(key)
+		return "", c.fail("create", key, remote.ErrExists, nil)
+	case fault < 13:
+		w.tracef(who, "PUT %s refused", w.short(key))
+		return "", c.fail("create", key, remote.ErrDenied, nil)
+	}
+	done := w.put(key, body)
+	c.a.sees(key)
+	if !done {
+		w.tracef(who, "PUT %s exists", w.short(key))
+		return "", c.fail("create", key, remote.ErrExists, nil)
+	}
+	w.tracef(who, "PUT %s ok", w.short(key))
+	i, _ := w.store.find(key)
+	return w.store[i].etag, nil
+}
+
+func (c client) Get(ctx context.Context, key string, o remote.GetOptions) (remote.Object, error) {
+	c.a.pause(get)
+	w := c.a.w
+	if err := ctx.Err(); err != nil {
+		return remote.Object{}, c.fail("get", key, nil, err)
+	}
+	w.stats.Requests++
+	if !w.calm && w.chance(40) {
+		w.tracef(c.a.name, "GET %s fails", w.short(key))
+		return remote.Object{}, c.fail("get", key, nil, errNetwork)
+	}
+	w.tick++
+	c.a.sees(key)
+	i, ok := w.store.find(key)
+	if !ok {
+		w.tracef(c.a.name, "GET %s absent", w.short(key))
+		return remote.Object{}, c.fail("get", key, remote.ErrNotFound, nil)
+	}
+	w.tracef(c.a.name, "GET %s: %s", w.short(key), describe(w.store[i]))
+	obj := remote.Object{Info: w.store[i].info(), Body: w.store[i].body}
+	if o.Length > 0 && o.Length < obj.Size {
+		obj.Body = obj.Body[:o.Length]
+	}
+	return obj, nil
+}
+
+func (o object) info() remote.Info {
+	return remote.Info{Key: o.key, Size: int64(len(o.body)), ETag: o.etag}
+}
+
+func (c client) List(ctx context.Context, prefix string, o remote.ListOptions) ([]remote.Info, bool, error) {
+	c.a.pause(list)
+	w := c.a.w
+	if err := ctx.Err(); err != nil {
+		return nil, false, c.fail("list", prefix, nil, err)
+	}
+	w.stats.Requests++
+	if !w.calm && w.chance(40) {
+		w.tracef(c.a.name, "LIST %s fails", prefix)
+		return nil, false, c.fail("list", prefix, nil, errNetwork)
+	}
+	w.tick++
+	c.a.sees(prefix)
+	var page []remote.Info
+	i, _ := w.store.find(max(prefix, o.After))
+	for ; i < len(w.store) && strings.HasPrefix(w.store[i].key, prefix); i++ {
+		if w.store[i].key == o.After {
+			continue
+		}
+		if o.Max > 0 && len(page) == o.Max {
+			return page, true, nil
+		}
+		page = append(page, w.store[i].info())
+		if len(page) == 1 {
+			w.tracef(c.a.name, "LIST %s: %s", prefix, describe(w.store[i]))
+		}
+	}
+	if len(page) == 0 {
+		w.tracef(c.a.name, "LIST %s: nothing", prefix)
+	}
+	return page, false, nil
+}
+
+func (c client) Swap(_ context.Context, key, _ string, _ []byte) (string, error) {
+	return "", c.fail("swap", key, remote.ErrUnfit, nil)
+}
+
+func (c client) Delete(ctx context.Context, key string) error {
+	c.a.pause(remove)
+	w := c.a.w
+	if err := ctx.Err(); err != nil {
+		return c.fail("delete", key, nil, err)
+	}
+	w.stats.Requests++
+	fault := 99
+	if !w.calm {
+		fault = w.rnd.IntN(20)
+	}
+	switch {
+	case fault < 1:
+		w.tracef(c.a.name, "DELETE %s lost", w.short(key))
+		return c.fail("delete", key, nil, errNetwork)
+	case fault < 4: // held; or applied, and once more later on
+		w.held = append(w.held, request{remove, key, nil})
+		w.tracef(c.a.name, "DELETE %s held", w.short(key))
+		if fault == 3 {
+			w.remove(key)
+		}
+		return nil
+	}
+	done := w.remove(key)
+	w.tracef(c.a.name, "DELETE %s: %v", w.short(key), done)
+	return nil
+}
+
+func (c client) String() string { return "sim://" }
