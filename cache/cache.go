@@ -24,6 +24,9 @@ type LockedError struct {
 }
 
 func (e *LockedError) Error() string {
+	if e.PID == 0 {
+		return fmt.Sprintf("%s: open in another process; close it there, or use another Dir", e.Path)
+	}
 	return fmt.Sprintf("%s: open in process %d; close it there, or use another Dir", e.Path, e.PID)
 }
 

@@ -1,0 +1,281 @@
+package cache
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// The file `state` is a journal: a magic, then records. The first record is a snapshot (or says that the directory is vacant), each later
+// one a change. All integers are little-endian.
+//
+//	record  length of the payload u32 | kind u8 | 3 zero bytes | check of these 8 bytes u32 | payload | sum u64
+//
+// The sum is the xxhash64 of all before it in the record, seeded with the sum of the record before: a record cannot be left out, moved, or
+// survive from another file. A record that runs into the end of the file was being appended when the process died: it is cut off.
+// One that is wrong in the middle makes the whole journal void.
+const (
+	journalMagic   = "tonbo state v1\n\x00"
+	journalFamily  = "tonbo state v"
+	recordHead     = 12
+	recordTail     = 8
+	shippedFixed   = 8 + 4 + 8 + 8 + walPositionLen
+	walPositionLen = 4 + 4 + 8
+	noShrink       = 1<<32 - 1 // no database has so many pages
+)
+
+type recordKind uint8
+
+const (
+	recSnapshot   recordKind = 1
+	recVacant     recordKind = 2
+	recShipped    recordKind = 3
+	recSpilled    recordKind = 4
+	recGeneration recordKind = 5
+	recLost       recordKind = 6
+	recClean      recordKind = 7
+	recShrunk     recordKind = 8
+)
+
+// errDamaged: the journal is ours and cannot be read.
+var errDamaged = errors.New("state is damaged")
+
+// spill is unshipped content that a checkpoint was allowed to write into the database file.
+type spill struct {
+	sum uint64
+	seq uint64 // which Spilled call
+}
+
+// shrink is a size, in pages, that an unshipped commit gave the database, smaller than before.
+type shrink struct {
+	pageCount uint32
+	seq       uint64 // as in spill
+}
+
+// cleanClose identifies the database file as it was when it was closed.
+type cleanClose struct {
+	inode, changed uint64
+	size, mtime    int64 // bytes, Unix nanoseconds
+}
+
+// journalState is what a journal says: the state and what goes with it.
+type journalState struct {
+	state   *State // nil: vacant
+	spilled map[uint32]spill
+	shrink  *shrink // the smallest one since what was shipped; nil: none
+	seq     uint64  // of the last Spilled or Shrunk
+	pos     WALPosition
+	clean   *cleanClose
+}
+
+// apply* are the one meaning of each change, for the live Dir and for replay.
+
+// applyShipped makes slot's pages the shipped ones; it refuses, changing nothing, what does not add up to the database checksum.
+func (j *journalState) applyShipped(slot uint64, pageCount uint32, checksum, mark uint64, pos WALPosition, pages []PageSum) error {
+	sums, err := overlay(j.state.Sums, j.state.Checksum, pageCount, checksum, pages)
+	if err != nil {
+		return fmt.Errorf("slot %d: %w", slot, err)
+	}
+	j.state.Sums, j.state.Checksum, j.state.Slot = sums, checksum, slot
+	for _, p := range pages {
+		if s, ok := j.spilled[p.Page]; ok && s.sum == p.Sum {
+			delete(j.spilled, p.Page)
+		}
+	}
+	for p, s := range j.spilled {
+		if s.seq <= mark {
+			delete(j.spilled, p)
+		}
+	}
+	if j.shrink != nil && j.shrink.seq <= mark {
+		j.shrink = nil
+	}
+	if pos != (WALPosition{}) {
+		j.pos = pos
+	}
+	j.clean = nil
+	return nil
+}
+
+func (j *journalState) applySpilled(pages []PageSum) {
+	j.seq++
+	for _, p := range pages {
+		j.spilled[p.Page] = spill{sum: p.Sum, seq: j.seq}
+	}
+	j.clean = nil
+}
+
+func (j *journalState) applyShrunk(pageCount uint32) {
+	j.seq++
+	for p := range j.spilled {
+		if p > pageCount {
+			delete(j.spilled, p)
+		}
+	}
+	if j.shrink == nil || pageCount <= j.shrink.pageCount {
+		j.shrink = &shrink{pageCount, j.seq}
+	} else {
+		j.shrink.seq = j.seq
+	}
+	j.clean = nil
+}
+
+// shrunk tells whether the database has been smaller than page since what was shipped.
+func (j *journalState) shrunk(page uint32) bool { return j.shrink != nil && page > j.shrink.pageCount }
+
+// overlay returns sums with pages laid over them at the size pageCount, after checking the whole against checksum. It changes sums in
+// place only when the result is right.
+func overlay(sums []uint64, have uint64, pageCount uint32, checksum uint64, pages []PageSum) ([]uint64, error) {
+	old := len(sums)
+	x, grown := have, 1 // the lock page is in no list
+	for _, s := range sums[min(old, int(pageCount)):] {
+		x ^= s
+	}
+	for _, p := range pages {
+		if p.Page == 0 || p.Page > pageCount {
+			return nil, fmt.Errorf("page %d outside of a database of %d pages", p.Page, pageCount)
+		}
+		if int(p.Page) <= old {
+			x ^= sums[p.Page-1]
+		} else {
+			grown++
+		}
+		x ^= p.Sum
+	}
+	if int64(pageCount)-int64(old) > int64(grown) {
+		return nil, fmt.Errorf("database grows from %d to %d pages and only %d of the new ones are given", old, pageCount, grown-1)
+	}
+	if x != checksum {
+		return nil, fmt.Errorf("page sums give the database checksum %016x, not %016x", x, checksum)
+	}
+	if int(pageCount) <= old {
+		clear(sums[pageCount:])
+		sums = sums[:pageCount]
+	} else {
+		sums = append(sums, make([]uint64, int(pageCount)-old)...)
+	}
+	for _, p := range pages {
+		sums[p.Page-1] = p.Sum
+	}
+	return sums, nil
+}
+
+// appendRecord appends one record to b.
+func appendRecord(b []byte, kind recordKind, prev uint64, payload []byte) ([]byte, uint64) {
+	start := len(b)
+	b = appendHead(b, kind, prev, uint32(len(payload)))
+	b = append(b, payload...)
+	sum := sumOf(prev, b[start:])
+	return binary.LittleEndian.AppendUint64(b, sum), sum
+}
+
+func appendHead(b []byte, kind recordKind, prev uint64, n uint32) []byte {
+	start := len(b)
+	b = binary.LittleEndian.AppendUint32(b, n)
+	b = append(b, byte(kind), 0, 0, 0)
+	return binary.LittleEndian.AppendUint32(b, uint32(sumOf(prev, b[start:])))
+}
+
+func sumOf(seed uint64, b []byte) uint64 {
+	d := xxhash.NewWithSeed(seed)
+	d.Write(b)
+	return d.Sum64()
+}
+
+func appendPages(b []byte, pages []PageSum) []byte {
+	for _, p := range pages {
+		b = binary.LittleEndian.AppendUint32(b, p.Page)
+		b = binary.LittleEndian.AppendUint64(b, p.Sum)
+	}
+	return b
+}
+
+func appendPosition(b []byte, p WALPosition) []byte {
+	b = binary.LittleEndian.AppendUint32(b, p.Salt1)
+	b = binary.LittleEndian.AppendUint32(b, p.Salt2)
+	return binary.LittleEndian.AppendUint64(b, uint64(p.Offset))
+}
+
+func appendString(b []byte, s string) []byte {
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(s)))
+	return append(b, s...)
+}
+
+func encodeShipped(slot uint64, pageCount uint32, checksum, mark uint64, pos WALPosition, pages []PageSum) []byte {
+	b := make([]byte, 0, shippedFixed+12*len(pages))
+	b = binary.LittleEndian.AppendUint64(b, slot)
+	b = binary.LittleEndian.AppendUint32(b, pageCount)
+	b = binary.LittleEndian.AppendUint64(b, checksum)
+	b = binary.LittleEndian.AppendUint64(b, mark)
+	b = appendPosition(b, pos)
+	return appendPages(b, pages)
+}
+
+func encodeClean(c cleanClose) []byte {
+	b := binary.LittleEndian.AppendUint64(nil, c.inode)
+	b = binary.LittleEndian.AppendUint64(b, c.changed)
+	b = binary.LittleEndian.AppendUint64(b, uint64(c.size))
+	return binary.LittleEndian.AppendUint64(b, uint64(c.mtime))
+}
+
+// writeJournal writes a whole journal of one record. It returns its length in bytes and the sum of that record.
+func writeJournal(w io.Writer, j *journalState) (size int64, sum uint64, err error) {
+	seed := sumOf(0, []byte(journalMagic))
+	if j.state == nil {
+		b, sum := appendRecord([]byte(journalMagic), recVacant, seed, nil)
+		_, err := w.Write(b)
+		return int64(len(b)), sum, err
+	}
+	s := j.state
+	b := append([]byte(nil), s.ID[:]...)
+	b = binary.LittleEndian.AppendUint64(b, s.Generation)
+	b = binary.LittleEndian.AppendUint64(b, s.Slot)
+	b = binary.LittleEndian.AppendUint32(b, s.PageSize)
+	b = binary.LittleEndian.AppendUint64(b, s.Checksum)
+	b = binary.LittleEndian.AppendUint64(b, j.seq)
+	b = appendPosition(b, j.pos)
+	sh := shrink{pageCount: noShrink}
+	if j.shrink != nil {
+		sh = *j.shrink
+	}
+	b = binary.LittleEndian.AppendUint32(b, sh.pageCount)
+	b = binary.LittleEndian.AppendUint64(b, sh.seq)
+	for _, t := range []string{s.Name, s.Store, s.Boot, s.Lost} {
+		b = appendString(b, t)
+	}
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(j.spilled)))
+	for p, sp := range j.spilled {
+		b = binary.LittleEndian.AppendUint32(b, p)
+		b = binary.LittleEndian.AppendUint64(b, sp.sum)
+		b = binary.LittleEndian.AppendUint64(b, sp.seq)
+	}
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(s.Sums)))
+
+	n := int64(len(b)) + 8*int64(len(s.Sums))
+	if n > 1<<32-1 {
+		return 0, 0, fmt.Errorf("state of %d pages is too large", len(s.Sums))
+	}
+	d := xxhash.NewWithSeed(seed)
+	bw := bufio.NewWriterSize(w, 64<<10)
+	out := io.MultiWriter(d, bw)
+	bw.WriteString(journalMagic) // errors stay in bw until Flush
+	out.Write(appendHead(nil, recSnapshot, seed, uint32(n)))
+	out.Write(b)
+	chunk := make([]byte, 0, 32<<10)
+	for i, v := range s.Sums {
+		chunk = binary.LittleEndian.AppendUint64(chunk, v)
+		if len(chunk) == cap(chunk) || i == len(s.Sums)-1 {
+			if _, err := out.Write(chunk); err != nil {
+				return 0, 0, err
+			}
+			chunk = chunk[:0]
+		}
+	}
+	sum = d.Sum64()
+	bw.Write(binary.LittleEndian.AppendUint64(nil, sum))
+	return int64(len(journalMagic)) + recordHead + n + recordTail, sum, bw.Flush()
+}

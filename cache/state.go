@@ -1,0 +1,274 @@
+package cache
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/tonbo-go/tonbo/internal/segment"
+)
+
+// WALPosition is a place in a WAL: just behind a commit frame. Two WALs, or one before and after a restart, have different salts
+// (https://sqlite.org/fileformat2.html#walformat). The zero value is no position.
+type WALPosition struct {
+	Salt1, Salt2 uint32
+	Offset       int64 // bytes from the start of the WAL file
+}
+
+var (
+	errClosed  = errors.New("cache directory is closed")
+	errNoState = errors.New("cache directory holds no state: Begin first")
+)
+
+// check tells whether a state can be one.
+func (s *State) check() error {
+	if !segment.ValidPageSize(int(s.PageSize)) {
+		return fmt.Errorf("page size %d", s.PageSize)
+	}
+	var x uint64
+	for _, v := range s.Sums {
+		x ^= v
+	}
+	if x != s.Checksum {
+		return fmt.Errorf("page sums give the database checksum %016x, not %016x", x, s.Checksum)
+	}
+	if lock := int(segment.LockPage(int(s.PageSize))); lock <= len(s.Sums) && s.Sums[lock-1] != 0 {
+		return fmt.Errorf("lock page %d has a sum", lock)
+	}
+	return nil
+}
+
+// Begin makes s the state: the database file holds exactly what s says, and is durable. It replaces any state before it, atomically and durably; Boot is set
+// to this boot. Steps: begin:written, begin:synced, begin:renamed, begin:done.
+func (d *Dir) Begin(s State) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return errClosed
+	}
+	if err := s.check(); err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	s.Sums = append([]uint64(nil), s.Sums...)
+	s.Boot = bootID()
+	old := d.j // a failed Begin leaves it
+	d.j = journalState{state: &s, spilled: map[uint32]spill{}}
+	if err := d.rewriteAs("begin"); err != nil {
+		d.j = old
+		return fmt.Errorf("begin: %w", err)
+	}
+	d.mark, d.markPos, d.damaged = 0, WALPosition{}, ""
+	return nil
+}
+
+// Captured says that the entry being made holds everything committed up to now, which ends at position at of the WAL (zero: not known). Call
+// it while the lock is held under which the pages are read, before the Shipped of that entry (one append is in flight at a
+// time, R1). Without it recovery works, but may take a WAL that someone has cut, or content that was spilled before the entry, for new commits.
+func (d *Dir) Captured(at WALPosition) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mark, d.markPos = d.j.seq, at
+}
+
+// Shipped records that slot is stored remotely with these pages, at this size (in pages) and database checksum. It costs one append and no fsync: what a power cut
+// takes of it is found again in the log.
+//
+// A checksum that the pages do not lead to is an error that changes nothing. When the append fails (disk full) Shipped returns the error, but the
+// sums in memory are right, and the next change writes the whole state. Steps: shipped:append, shipped:appended, and rewrite:*.
+func (d *Dir) Shipped(slot uint64, pageCount uint32, checksum uint64, pages []PageSum) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.ready(); err != nil {
+		return err
+	}
+	mark, pos := d.mark, d.markPos
+	d.mark, d.markPos = 0, WALPosition{}
+	if err := d.j.applyShipped(slot, pageCount, checksum, mark, pos, pages); err != nil {
+		return fmt.Errorf("shipped: %w", err)
+	}
+	return d.append("shipped", recShipped, encodeShipped(slot, pageCount, checksum, mark, pos, pages))
+}
+
+// Spilled records that these pages are committed and unshipped content which a checkpoint is about to write into the database file. Call it
+// before the checkpoint writes and hold the checkpoint back when it fails. It costs one append and no fsync. Pages that a shrink and regrowth left
+// unwritten belong to it as well. Steps: spilled:append, spilled:appended, and rewrite:*.
+func (d *Dir) Spilled(pages []PageSum) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.ready(); err != nil {
+		return err
+	}
+	if len(pages) == 0 {
+		return nil
+	}
+	d.j.applySpilled(pages)
+	return d.append("spilled", recSpilled, appendPages(nil, pages))
+}
+
+// Shrunk records that a commit made the database pageCount pages small, smaller than what was shipped. Call it, like Spilled, before a checkpoint cuts
+// the database file off: what lies beyond is then no longer missed when the database grows again and leaves pages unwritten. Steps: shrunk:append,
+// shrunk:appended, and rewrite:*.
+func (d *Dir) Shrunk(pageCount uint32) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.ready(); err != nil {
+		return err
+	}
+	d.j.applyShrunk(pageCount)
+	return d.append("shrunk", recShrunk, binary.LittleEndian.AppendUint32(nil, pageCount))
+}
+
+// SetGeneration records that this process owns generation, and that slot (its claim, which holds no pages) is the last one seen.
+func (d *Dir) SetGeneration(generation, slot uint64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.ready(); err != nil {
+		return err
+	}
+	d.j.state.Generation, d.j.state.Slot, d.j.clean = generation, slot, nil
+	b := binary.LittleEndian.AppendUint64(nil, generation)
+	return d.append("generation", recGeneration, binary.LittleEndian.AppendUint64(b, slot))
+}
+
+// SetLost records where commits were kept aside; "" that there are none.
+func (d *Dir) SetLost(path string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.ready(); err != nil {
+		return err
+	}
+	d.j.state.Lost, d.j.clean = path, nil
+	return d.append("lost", recLost, appendString(nil, path))
+}
+
+// settle is how old a file's modification time must be, so that a later write cannot leave it as it is: file systems count it in up to 2 s.
+const settle = 2 * time.Second
+
+// CleanClose records that the last connection is closed and the database file is whole, so that the next Recover in this boot need not read it, unless it has
+// changed by then. With a WAL that still holds something it records nothing. The file's modification time is set back by a few
+// seconds, so that any later write shows. Call it last.
+func (d *Dir) CleanClose() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.ready(); err != nil {
+		return err
+	}
+	if fi, err := os.Stat(d.WALPath()); err == nil && fi.Size() > 0 {
+		return nil
+	}
+	past := time.Now().Add(-2 * settle).Truncate(settle)
+	if err := os.Chtimes(d.Path(), time.Time{}, past); err != nil {
+		return fmt.Errorf("clean close: %w", err)
+	}
+	c, err := identify(d.Path())
+	if err != nil {
+		return fmt.Errorf("clean close: %w", err)
+	}
+	if err := d.append("clean", recClean, encodeClean(c)); err != nil {
+		return err
+	}
+	d.j.clean = &c
+	return nil
+}
+
+func identify(path string) (cleanClose, error) {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return cleanClose{}, err
+	}
+	inode, changed, err := fileIdentity(path)
+	if err != nil {
+		return cleanClose{}, err
+	}
+	return cleanClose{inode: inode, changed: changed, size: fi.Size(), mtime: fi.ModTime().UnixNano()}, nil
+}
+
+func (d *Dir) ready() error {
+	switch {
+	case d.closed:
+		return errClosed
+	case d.j.state == nil:
+		return errNoState
+	}
+	return nil
+}
+
+// journalSlack is how far, in bytes, the changes may outgrow twice the snapshot before the journal is rewritten.
+const journalSlack = 1 << 20
+
+// append adds a record for a change that is already made in memory, or rewrites the journal when it is due.
+func (d *Dir) append(step string, kind recordKind, payload []byte) error {
+	if d.stale || d.size-d.snap > journalSlack+2*d.snap {
+		return d.rewrite()
+	}
+	b, sum := appendRecord(nil, kind, d.sum, payload)
+	err := d.fault(step + ":append")
+	if err != nil {
+		d.file.WriteAt(b[:len(b)/2], d.size) // what a full disk leaves behind
+	} else {
+		_, err = d.file.WriteAt(b, d.size)
+	}
+	if err != nil {
+		d.stale = true
+		return fmt.Errorf("append to %s: %w", filepath.Join(d.path, stateName), err)
+	}
+	d.size += int64(len(b))
+	d.sum = sum
+	return d.fault(step + ":appended")
+}
+
+func (d *Dir) rewrite() error { return d.rewriteAs("rewrite") }
+
+// rewriteAs replaces the journal by one that begins with the state as it is in memory: written beside it, synced, renamed, directory synced. Until the
+// rename the old one stays valid.
+func (d *Dir) rewriteAs(step string) (err error) {
+	temp, path := filepath.Join(d.path, tempName), filepath.Join(d.path, stateName)
+	d.stale = true // until the new one is in place
+	size, sum, err := d.writeTemp(step, temp)
+	if err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", temp, err), os.Remove(temp))
+	}
+	// Windows does not rename over an open file.
+	if f := d.file; f != nil {
+		d.file = nil
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return err
+	}
+	if err := d.fault(step + ":renamed"); err != nil {
+		return err
+	}
+	if err := syncDir(d.path); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	d.file, d.size, d.snap, d.sum, d.stale = f, size, size, sum, false
+	return d.fault(step + ":done")
+}
+
+func (d *Dir) writeTemp(step, temp string) (size int64, sum uint64, err error) {
+	f, err := os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if size, sum, err = writeJournal(f, &d.j); err != nil {
+		return 0, 0, err
+	}
+	if err := d.fault(step + ":written"); err != nil {
+		return 0, 0, err
+	}
+	if err := f.Sync(); err != nil {
+		return 0, 0, err
+	}
+	return size, sum, d.fault(step + ":synced")
+}

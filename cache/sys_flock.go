@@ -1,0 +1,41 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package cache
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockFile takes the lock of the open file f without waiting: false when another open file has it, in this process or another. The
+// kernel lets go of it when the file is closed, also by the death of the process.
+func lockFile(f *os.File) (bool, error) {
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return true, nil
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return false, nil
+		}
+		return false, &os.PathError{Op: "flock", Path: f.Name(), Err: err}
+	}
+}
+
+// syncDir makes renames and removals in a directory durable.
+func syncDir(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	err = f.Sync()
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP) {
+		return nil // a file system whose directories cannot be synced
+	}
+	return err
+}
