@@ -18,6 +18,15 @@ const (
 	minPayload  = indexHead + footerSize
 )
 
+// appendIndexHead begins an index; the records of blocks, then of refs follow.
+func appendIndexHead(dst []byte, pageSize, blocks, runs, refs int) []byte {
+	le := binary.LittleEndian
+	dst = le.AppendUint32(dst, uint32(pageSize))
+	dst = le.AppendUint32(dst, uint32(blocks))
+	dst = le.AppendUint32(dst, uint32(runs))
+	return le.AppendUint32(dst, uint32(refs))
+}
+
 // appendBlock appends b's record. next is the page after the last run of the block before (1 at first); the new one is returned.
 func appendBlock(dst []byte, b *Block, next uint32) ([]byte, uint32) {
 	dst = append(dst, b.Kind)

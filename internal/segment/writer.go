@@ -1,7 +1,6 @@
 package segment
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -151,11 +150,7 @@ func (w *Writer) Finish() (payload []byte, sum uint64, err error) {
 	}
 	w.finished = true
 	at := len(w.payload)
-	le := binary.LittleEndian
-	w.payload = le.AppendUint32(w.payload, uint32(w.pageSize))
-	w.payload = le.AppendUint32(w.payload, uint32(w.blocks))
-	w.payload = le.AppendUint32(w.payload, uint32(w.numRuns))
-	w.payload = le.AppendUint32(w.payload, uint32(len(w.refs)))
+	w.payload = appendIndexHead(w.payload, w.pageSize, w.blocks, w.numRuns, len(w.refs))
 	w.payload = append(w.payload, w.records...)
 	for i := range w.refs {
 		w.payload = appendRef(w.payload, &w.refs[i])
