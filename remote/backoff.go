@@ -1,0 +1,40 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// Backoff paces the tries of one request: 50 ms, doubling to 2 s, with up to a quarter of jitter, or longer when the store
+// asked for it (Error.RetryAfter). The zero value is ready. It is for one goroutine.
+type Backoff struct {
+	next time.Duration
+}
+
+const (
+	backoffMin = 50 * time.Millisecond
+	backoffMax = 2 * time.Second
+)
+
+// Wait waits before the next try after err. It returns nil, or ctx's error as soon as ctx ends.
+func (b *Backoff) Wait(ctx context.Context, err error) error {
+	if b.next == 0 {
+		b.next = backoffMin
+	}
+	d := b.next - rand.N(b.next/4)
+	b.next = min(2*b.next, backoffMax)
+	var e *Error
+	if errors.As(err, &e) {
+		d = max(d, e.RetryAfter)
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
