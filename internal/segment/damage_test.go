@@ -266,3 +266,98 @@ func TestBombsAreRefusedWithBoundedMemory(t *testing.T) {
 		}
 	}
 }
+
+func TestIndexOutOfShapeIsRefused(t *testing.T) {
+	block := func(kind byte, more ...byte) []byte { return append([]byte{kind, 8}, more...) }
+	sum := []byte{1, 2, 3, 4, 5, 6, 7, 8}
+	raw := []byte{0x80, 4} // 512
+	good := bytes.Join([][]byte{block(1), raw, {1, 0, 1}, sum}, nil)
+	index := func(blocks, runs, refs byte, records ...[]byte) []byte {
+		head := []byte{0, 2, 0, 0, blocks, 0, 0, 0, runs, 0, 0, 0, refs, 0, 0, 0}
+		return append(head, bytes.Join(records, nil)...)
+	}
+	stored := make([]byte, 8)
+	if h, ix, _, err := segment.Decode(seal(t, 512, stored, index(1, 1, 0, good))); err != nil || h == nil || len(ix.Blocks) != 1 {
+		t.Fatal("the control is refused:", err)
+	}
+	for name, c := range map[string]struct{ stored, index []byte }{
+		"bytes after the records":       {stored, index(1, 1, 0, good, []byte{0})},
+		"bytes before the index":        {append(stored, 0), index(1, 1, 0, good)},
+		"blocks reach into the index":   {stored[1:], index(1, 1, 0, good)},
+		"fewer runs than the head says": {stored, index(1, 2, 0, block(1), raw, []byte{1, 0x80, 8, 1}, sum)},
+		"more runs than the head says":  {stored, index(1, 0, 0, good)},
+		"varint longer than needed":     {stored, index(1, 1, 0, block(1), raw, []byte{1, 0x80, 0, 1}, sum)},
+		"varint too long":               {stored, index(1, 1, 0, block(1), raw, []byte{1}, bytes.Repeat([]byte{0xff}, 11), sum)},
+		"ends within a record":          {stored, index(1, 1, 0, good[:len(good)-1])},
+		"ends within a ref":             {stored, index(1, 1, 1, good, []byte{1, 'k', 5, 5})},
+		"key longer than the index":     {stored, index(1, 1, 1, good, []byte{0x80, 8, 'k', 5, 5, 1, 1})},
+	} {
+		if _, _, _, err := segment.Decode(seal(t, 512, c.stored, c.index)); !errors.Is(err, segment.ErrFormat) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestPayloadShorterThanItsBlocksIsRefused(t *testing.T) {
+	s := spec{header: segment.Header{Kind: segment.KindCommit}, size: 512, pages: span(1, 300)}
+	object, _ := s.build(t)
+	h, ix, payload, err := segment.Decode(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := ix.Blocks[len(ix.Blocks)-1]
+	end := last.Offset + int64(last.Length)
+	if err := segment.EachPage(h, ix, payload[:end:end], func(uint32, []byte) error { return nil }); err != nil {
+		t.Error("blocks alone:", err)
+	}
+	if err := segment.EachPage(h, ix, payload[:end-1:end-1], func(uint32, []byte) error { return nil }); !errors.Is(err, segment.ErrFormat) {
+		t.Errorf("a byte less: %v", err)
+	}
+	stop := errors.New("stop")
+	if err := segment.EachPage(h, ix, payload, func(uint32, []byte) error { return stop }); err != stop {
+		t.Errorf("got %v, want the caller's error", err)
+	}
+}
+
+func TestHeaderOutOfShapeIsRefused(t *testing.T) {
+	h := segment.Header{Kind: segment.KindCommit, Slot: 9, Tail: []uint64{5, 6}}
+	b, err := segment.EncodeHeader(nil, &h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tail := len(b) - 8 - 2 // skip 5, run of 2
+	for name, change := range map[string]func(b []byte) []byte{
+		"control":             func(b []byte) []byte { return b },
+		"reserved in prelude": func(b []byte) []byte { b[11] = 1; return b },
+		"reserved in fields":  func(b []byte) []byte { b[139] = 1; return b },
+		"source neither 0, 1": func(b []byte) []byte { b[138] = 2; return b },
+		"a byte more": func(b []byte) []byte {
+			b[12]++
+			return append(b, 0)
+		},
+		"a byte less": func(b []byte) []byte {
+			b[12]--
+			return b[:len(b)-1]
+		},
+		"label beyond the header": func(b []byte) []byte { b[146] = 200; return b },
+		"slot 0 in the tail":      func(b []byte) []byte { b[tail] = 0; return b },
+		"empty run in the tail":   func(b []byte) []byte { b[tail+1] = 0; return b },
+		"a run cut in two": func(b []byte) []byte {
+			b = append(b[:tail], 5, 1, 0, 1)
+			b[12] += 2
+			return append(b, make([]byte, 8)...)
+		},
+		"too long a run": func(b []byte) []byte { b[tail+1] = 3; return b },
+		"overflow in the tail": func(b []byte) []byte {
+			b = append(b[:tail], 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 2)
+			b = append(b, make([]byte, 8)...)
+			b[12] = byte(len(b))
+			return b
+		},
+	} {
+		_, _, err := segment.DecodeHeader(reseal(change(append([]byte(nil), b...))))
+		if name == "control" && err != nil || name != "control" && !errors.Is(err, segment.ErrFormat) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

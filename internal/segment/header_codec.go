@@ -213,12 +213,11 @@ func (c *cursor) tail(n int64) []uint64 {
 	for int64(len(tail)) < n && !c.bad {
 		gap := c.uvarint()
 		count := c.upTo(uint64(n) - uint64(len(tail)))
-		slot := next + gap
-		// A gap of zero would be one run with the one before, or slot 0; the rest is overflow.
-		if gap == 0 || count == 0 || slot < next || slot+count < slot {
+		if gap == 0 || count == 0 { // one run with the one before, or none; what overflows does not ascend, which check sees
 			c.bad = true
 			return nil
 		}
+		slot := next + gap
 		for ; count > 0; count-- {
 			tail = append(tail, slot)
 			slot++

@@ -200,7 +200,7 @@ func decodeIndex(b []byte, f footer) (*Index, error) {
 	if pageSize > MaxPageSize || !ValidPageSize(int(pageSize)) {
 		return nil, damaged("index: page size %d", pageSize)
 	}
-	if refs > MaxRefs || blocks > runs || blocks*minBlock+runs*minRun+refs*minRef > int64(len(c.b)) {
+	if refs > MaxRefs || blocks*minBlock+runs*minRun+refs*minRef > int64(len(c.b)) {
 		return nil, damaged("index: %d blocks, %d runs and %d segments in %d bytes", blocks, runs, refs, len(b))
 	}
 	ix := &Index{PageSize: int(pageSize)}

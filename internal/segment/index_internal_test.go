@@ -107,3 +107,22 @@ func TestWrongIndexIsRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestFooterOutOfBoundsIsRefused(t *testing.T) {
+	for name, f := range map[string]footer{
+		"index too large":          {payload: MaxIndex + 100 + footerSize, index: 99},
+		"index beyond the payload": {payload: 1000, index: 1000 - minPayload + 1},
+		"index before the payload": {payload: 1000, index: -1},
+		"payload too small":        {payload: minPayload - 1},
+		"payload too large":        {payload: MaxPayload + 1, index: MaxPayload - 1000},
+		"negative payload":         {payload: -1},
+	} {
+		tail := appendFooter(make([]byte, 100), f)
+		if _, _, need, err := DecodeIndexTail(tail, f.payload+minHeader); !errors.Is(err, ErrFormat) || need != 0 {
+			t.Errorf("%s: needs %d, %v", name, need, err)
+		}
+		if _, err := DecodeIndex(tail, &Header{PayloadSize: int64(len(tail)), PageSize: 512}); !errors.Is(err, ErrFormat) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
