@@ -229,8 +229,8 @@ func TestListingShowsNoMixtureWhileTheLogMoves(t *testing.T) {
 			mu.Lock()
 			created = slot
 			mu.Unlock()
-			if slot > 3 {
-				if err := s.Delete(t.Context(), key(slot-3)); err != nil {
+			if slot > 1 {
+				if err := s.Delete(t.Context(), key(slot-1)); err != nil {
 					t.Error(err)
 					return
 				}

@@ -32,26 +32,25 @@ func (s *Store) List(ctx context.Context, prefix string, o remote.ListOptions) (
 		limit = min(limit, o.Max)
 	}
 	folder, _ := remote.SplitPrefix(prefix)
-	read := func() ([]remote.Info, bool, error) {
-		r := reading{ctx: ctx, prefix: prefix, after: o.After, limit: limit}
+	read := func() (r reading, err error) {
+		r = reading{ctx: ctx, prefix: prefix, after: o.After, limit: limit}
 		base := ""
 		if folder != "" {
 			base = folder + "/"
 		}
-		err := r.folder(filepath.Join(s.root, path(folder)), base)
-		return r.page, r.more, err
+		err = r.folder(filepath.Join(s.root, path(folder)), base)
+		return r, err
 	}
-	var last []remote.Info
-	var lastMore bool
+	var last reading
 	for n := 0; ; n++ {
-		page, more, err := read()
+		r, err := read()
 		if err != nil {
 			return nil, false, s.error(op, prefix, err)
 		}
-		if n > 0 && more == lastMore && slices.Equal(page, last) {
-			return page, more, s.checkRootAgain(op, prefix, page)
+		if n > 0 && r.agrees(last) {
+			return r.page, r.more, s.checkRootAgain(op, prefix, r.page)
 		}
-		last, lastMore = page, more
+		last = r
 		if n > 1 { // somebody writes faster than we read: give way
 			if err := wait(ctx, min(time.Duration(n)*100*time.Microsecond, 10*time.Millisecond)); err != nil {
 				return nil, false, s.error(op, prefix, err)
@@ -76,6 +75,12 @@ type reading struct {
 	limit  int
 	page   []remote.Info
 	more   bool
+	torn   bool // a name was gone before its file was opened
+}
+
+// agrees tells whether two readings, one after the other, show the same and neither is known to be a mixture.
+func (r *reading) agrees(last reading) bool {
+	return !r.torn && !last.torn && r.more == last.more && slices.Equal(r.page, last.page)
 }
 
 type name struct {
@@ -156,7 +161,8 @@ func (r *reading) wanted(key string, folder bool) bool {
 
 func (r *reading) file(path, key string) error {
 	f, info, err := open(path)
-	if errors.Is(err, fs.ErrNotExist) { // deleted since the folder was read
+	if errors.Is(err, fs.ErrNotExist) { // deleted since the folder was read: what came meanwhile is missing as well
+		r.torn = true
 		return nil
 	}
 	if err != nil {
