@@ -8,7 +8,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// BlockSize is how many bytes of pages a writer puts into one block, at most. docs/format.md has the measurements.
+// BlockSize is how many bytes of pages a writer puts into one block, at most. It and the zstd level (fastest) were chosen by measurement: docs/format.md,
+// "Why these sizes". Readers accept MaxBlock and any level.
 const BlockSize = 64 << 10
 
 // The pools hold nothing but scratch memory, which the garbage collector takes back when it is idle.
