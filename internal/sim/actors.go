@@ -357,12 +357,12 @@ func (a *actor) delete(name string, id fence.ID) {
 	w.asked[id] = true
 	var err error
 	a.call(func(ctx context.Context) { _, err = a.log(name).Delete(ctx, id) })
-	w.tracef(a.name, "delete %.4x of %s: %v", id, name, err)
+	w.tracef(a.name, "delete %s of %s: %v", short(id), name, err)
 	if err != nil && !errors.Is(err, fence.ErrNoDatabase) {
 		return
 	}
 	if w.truth[name].live == id {
-		w.violated("delete acknowledged, still alive", "%.4x of %s", id, name)
+		w.violated("delete acknowledged, still alive", "%s of %s", short(id), name)
 	}
 	w.stats.Deletes++
 	a.call(func(ctx context.Context) {
@@ -470,12 +470,12 @@ func (a *actor) tidy(name string) {
 			}
 			// That slot first, the head after.
 			made, err := a.log(name).Abandon(ctx, id, slot)
-			w.tracef(a.name, "abandon %.4x in slot %d of %s: made %v, %v", id, slot, name, made, err)
+			w.tracef(a.name, "abandon %s in slot %d of %s: made %v, %v", short(id), slot, name, made, err)
 			if err != nil {
 				continue
 			}
 			if f := w.truth[name].at(slot); made != (f != nil && f.kind == fence.Create && f.id == id) {
-				w.violated("abandon tells the wrong thing", "%.4x in slot %d of %s: made %v", id, slot, name, made)
+				w.violated("abandon tells the wrong thing", "%s in slot %d of %s: made %v", short(id), slot, name, made)
 			}
 			if !made {
 				w.never[id] = true

@@ -82,7 +82,7 @@ func (w *world) remove(key string) bool {
 	return ok
 }
 
-// short names a key in traces.
+// short names a key in traces: the slot in decimal.
 func (w *world) short(key string) string {
 	if slot, ok := fence.ParseSlotKey(key); ok {
 		return key[:strings.LastIndexByte(key, '/')+1] + itoa(slot)

@@ -128,7 +128,7 @@ func (w *world) filled(key string, body []byte) {
 		h.generation = slot
 	}
 	h.slots = append(h.slots, fact{kind, e.ID, e.Nonce, e.Sum(), e.Horizon, e.Label})
-	w.tracef("", "[slot %d of %s: %v, generation %d, %.4x, horizon %d %s]", slot, name, e.Kind, e.Generation, e.ID, e.Horizon, e.Label)
+	w.tracef("", "[slot %d of %s: %v, generation %d, %v, horizon %d %s]", slot, name, e.Kind, e.Generation, short(e.ID), e.Horizon, e.Label)
 }
 
 // check holds the store against the truth: the head is there, and so is whatever the horizon keeps.
@@ -189,6 +189,9 @@ func parseRecord(key string) (name string, slot uint64, id fence.ID, ok bool) {
 	return p[1], slot, id, err == nil && err2 == nil && n == 1 && len(raw) == 16
 }
 
+// short is how traces name an incarnation.
+func short(id [16]byte) string { return fmt.Sprintf("%x", id[:3]) }
+
 func itoa(n uint64) string { return strconv.FormatUint(n, 10) }
 
 func describe(o object) string {
@@ -223,10 +226,10 @@ func (a *actor) acked(o *own, what string, atCall ownership) {
 	w, h := a.w, a.w.truth[o.name]
 	w.stats.Acks++
 	if !atCall.is(o) {
-		w.violated("stale owner told that it owns", "%s of generation %d of %s; when it was called the owner was %d, live %.4x", what, o.Generation(), o.name, atCall.generation, atCall.live)
+		w.violated("stale owner told that it owns", "%s of generation %d of %s; when it was called the owner was %d, live %v", what, o.Generation(), o.name, atCall.generation, short(atCall.live))
 	}
 	if at := a.seen[o.name]; !at.is(o) {
-		w.violated("stale owner told that it owns", "%s of generation %d of %s; at its last request the owner was %d, live %.4x", what, o.Generation(), o.name, at.generation, at.live)
+		w.violated("stale owner told that it owns", "%s of generation %d of %s; at its last request the owner was %d, live %v", what, o.Generation(), o.name, at.generation, short(at.live))
 	}
 	a.inLog(o, o.Entry(), what)
 	a.inLog(o, o.Last(), what)
