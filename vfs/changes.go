@@ -3,6 +3,7 @@ package vfs
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -20,8 +21,9 @@ type Changes struct {
 	pages    []uint32 // ascending
 	set      pageSet
 	minCount uint32
-	over     map[uint32]version // versions of a held commit
-	held     bool
+	places   map[uint32]version // where pages are in the write-ahead log; later commits do not move these
+	back     pageSet            // what Return gives back to dirty
+	commits  int                // and to commits
 	release  bool
 	settled  bool
 }
@@ -42,6 +44,10 @@ func (d *Database) Take(ctx context.Context) (*Changes, error) {
 		d.ckpt.RUnlock()
 	}
 	defer d.mu.Unlock()
+	if d.taken != nil {
+		d.ckpt.RUnlock()
+		return nil, errors.New("vfs: the last Changes are not settled")
+	}
 	c := d.take(nil)
 	if len(c.pages) == 0 && c.PageCount == d.shippedCount && c.Commits == 0 {
 		d.taken = nil
@@ -54,30 +60,34 @@ func (d *Database) Take(ctx context.Context) (*Changes, error) {
 // take collects the changes, with those of held, a commit that is being held back. d.ckpt is held shared; Release lets it go.
 // +checklocks:d.mu
 func (d *Database) take(held *commit) *Changes {
-	if d.taken != nil {
-		panic("vfs: Take while the last Changes are not settled")
-	}
-	c := &Changes{PageSize: d.o.PageSize, PageCount: d.pageCount, Commits: d.commits, d: d, minCount: d.minCount, set: d.dirty}
+	c := &Changes{PageSize: d.o.PageSize, PageCount: d.pageCount, Commits: d.commits, d: d, minCount: d.minCount, back: d.dirty, commits: d.commits}
+	c.set.addAll(&d.dirty)
+	c.places = map[uint32]version{}
+	low := c.minCount
 	if held != nil {
-		c.held = true
 		c.PageCount = held.pageCount
 		c.Commits++
-		c.minCount = min(c.minCount, held.pageCount)
-		c.over = make(map[uint32]version, len(held.frames))
+		low = min(low, held.pageCount)
 		for i, f := range held.frames {
-			c.over[f.page] = version{walHeaderSize + int64(held.first+i)*int64(frameHeaderSize+d.o.PageSize) + frameHeaderSize, f.sum}
+			c.places[f.page] = version{walHeaderSize + int64(held.first+i)*int64(frameHeaderSize+d.o.PageSize) + frameHeaderSize, f.sum}
 			c.set.add(f.page)
 		}
 	}
-	for p := c.minCount + 1; p <= c.PageCount; p++ {
+	for p := low + 1; p <= c.PageCount; p++ {
 		if p != d.lockPage() {
 			c.set.add(p)
 		}
 	}
 	c.pages = make([]uint32, 0, c.set.n)
 	for p := range c.set.all() {
-		if p <= c.PageCount {
-			c.pages = append(c.pages, p)
+		if p > c.PageCount {
+			continue
+		}
+		c.pages = append(c.pages, p)
+		if v, in := d.wal[p]; in {
+			if _, held := c.places[p]; !held {
+				c.places[p] = v
+			}
 		}
 	}
 	d.dirty, d.commits, d.minCount = pageSet{}, 0, c.PageCount
@@ -94,7 +104,7 @@ func (c *Changes) Len() int { return len(c.pages) }
 func (c *Changes) Each(fn func(pgno uint32, page []byte, sum uint64) error) error {
 	buf := make([]byte, c.PageSize)
 	for _, p := range c.pages {
-		sum, err := c.d.readPage(p, buf, c.over)
+		sum, err := c.d.readPage(p, buf, c.places)
 		if err != nil {
 			return err
 		}
@@ -138,16 +148,9 @@ func (c *Changes) Return() {
 	if !c.settle() {
 		return
 	}
-	if c.held {
-		for p := range c.over { // of a transaction that does not count
-			if _, in := d.wal[p]; !in {
-				delete(d.spilled, p)
-			}
-		}
-	}
-	c.set.addAll(&d.dirty)
-	d.dirty = c.set
-	d.commits += c.Commits
+	c.back.addAll(&d.dirty)
+	d.dirty = c.back
+	d.commits += c.commits
 	d.minCount = min(d.minCount, c.minCount)
 }
 
@@ -193,13 +196,11 @@ func (d *Database) wake() {
 	d.cond.Broadcast()
 }
 
-// readPage reads the newest committed version of a page and checks it against the sum taken when it was written. d.ckpt is held.
-func (d *Database) readPage(p uint32, buf []byte, over map[uint32]version) (uint64, error) {
+// readPage reads the newest committed version of a page and checks it against the sum taken when it was written: from the write-ahead log
+// when places has it, else from the main file. d.ckpt is held.
+func (d *Database) readPage(p uint32, buf []byte, places map[uint32]version) (uint64, error) {
 	d.mu.Lock()
-	v, inWAL := over[p]
-	if !inWAL {
-		v, inWAL = d.wal[p]
-	}
+	v, inWAL := places[p]
 	want, known := d.spilled[p]
 	if inWAL && d.walFile == nil {
 		var err error
