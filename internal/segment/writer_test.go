@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/tonbo-go/tonbo/internal/segment"
@@ -95,6 +96,23 @@ func TestSameInputGivesSameBytes(t *testing.T) {
 	if !bytes.Equal(a, b) {
 		t.Error("two encodings differ")
 	}
+}
+
+func TestCodersAreSharedBetweenGoroutines(t *testing.T) {
+	s := spec{header: segment.Header{Kind: segment.KindCommit}, size: 4096, pages: span(1, 50)}
+	want, _ := s.build(t)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 5 {
+				got, _ := s.build(t)
+				if !bytes.Equal(got, want) || read(got) != nil {
+					t.Error("differs")
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func TestHeaderAndPayloadMustBelongTogether(t *testing.T) {
