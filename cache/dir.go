@@ -35,8 +35,7 @@ type Dir struct {
 	sum     uint64 // of the last record
 	snap    int64  // bytes of the snapshot that the journal begins with
 	stale   bool   // an append failed: the file lacks a record, so the next one rewrites it
-	mark    uint64 // as of Captured
-	markPos WALPosition
+	mark    uint64 // seq as of Captured
 	closed  bool
 }
 

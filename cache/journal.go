@@ -66,16 +66,16 @@ type cleanClose struct {
 type journalState struct {
 	state   *State // nil: vacant
 	spilled map[uint32]spill
-	shrink  *shrink // the smallest one since what was shipped; nil: none
-	seq     uint64  // of the last Spilled or Shrunk
-	pos     WALPosition
+	shrink  *shrink     // the smallest one since what was shipped; nil: none
+	seq     uint64      // of the last Spilled or Shrunk
+	pos     walPosition // how far the WAL reached at the last Shipped
 	clean   *cleanClose
 }
 
 // apply* are the one meaning of each change, for the live Dir and for replay.
 
 // applyShipped makes slot's pages the shipped ones; it refuses, changing nothing, what does not add up to the database checksum.
-func (j *journalState) applyShipped(slot uint64, pageCount uint32, checksum, mark uint64, pos WALPosition, pages []PageSum) error {
+func (j *journalState) applyShipped(slot uint64, pageCount uint32, checksum, mark uint64, pos walPosition, pages []PageSum) error {
 	sums, err := overlay(j.state.Sums, j.state.Checksum, pageCount, checksum, pages)
 	if err != nil {
 		return fmt.Errorf("slot %d: %w", slot, err)
@@ -94,9 +94,7 @@ func (j *journalState) applyShipped(slot uint64, pageCount uint32, checksum, mar
 	if j.shrink != nil && j.shrink.seq <= mark {
 		j.shrink = nil
 	}
-	if pos != (WALPosition{}) {
-		j.pos = pos
-	}
+	j.pos = pos
 	j.clean = nil
 	return nil
 }
@@ -194,10 +192,10 @@ func appendPages(b []byte, pages []PageSum) []byte {
 	return b
 }
 
-func appendPosition(b []byte, p WALPosition) []byte {
-	b = binary.LittleEndian.AppendUint32(b, p.Salt1)
-	b = binary.LittleEndian.AppendUint32(b, p.Salt2)
-	return binary.LittleEndian.AppendUint64(b, uint64(p.Offset))
+func appendPosition(b []byte, p walPosition) []byte {
+	b = binary.LittleEndian.AppendUint32(b, p.salt1)
+	b = binary.LittleEndian.AppendUint32(b, p.salt2)
+	return binary.LittleEndian.AppendUint64(b, uint64(p.end))
 }
 
 func appendString(b []byte, s string) []byte {
@@ -205,7 +203,7 @@ func appendString(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-func encodeShipped(slot uint64, pageCount uint32, checksum, mark uint64, pos WALPosition, pages []PageSum) []byte {
+func encodeShipped(slot uint64, pageCount uint32, checksum, mark uint64, pos walPosition, pages []PageSum) []byte {
 	b := make([]byte, 0, shippedFixed+12*len(pages))
 	b = binary.LittleEndian.AppendUint64(b, slot)
 	b = binary.LittleEndian.AppendUint32(b, pageCount)

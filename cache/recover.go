@@ -45,9 +45,10 @@ const recoverChunk = 1 << 20
 
 // Recover makes a warm start: call it before anything opens the database file. newer are our own entries beyond State's slot, ascending.
 //
-// It reads the WAL and the database file once, in a stream. A page is sound when its newest committed version is the shipped one, or a commit made after it:
-// one whose frame is valid in the WAL while the WAL or the database file still shows the shipped version before it or Spilled recorded one, or else the one that Spilled recorded last. (A WAL that was cut
-// in front of the shipped version, or a file put back from a copy, is thereby not taken for new commits.) If every page is sound, State follows newer, the WAL is
+// It reads the database file and the WAL once each, in a stream. A page is sound when its newest committed version is the shipped one, or a commit made after it:
+// its frame is valid in the WAL and the shipped version is before it there or still under it in the database file, or a checkpoint from this WAL has
+// overwritten that; or it is the one that Spilled recorded last. And the WAL reaches as far as it did at the last Shipped. (So a WAL that was cut
+// in front of the shipped version, or a file put back from a copy, is not taken for new commits.) If every page is sound, State follows newer, the WAL is
 // checkpointed into the database file, which is synced, and -wal and -shm are removed; a Recover that dies halfway can be repeated. If not, nothing is changed.
 //
 // Errors are those of reading and writing, and ctx's: damage is not an error. Steps: recover:recorded, recover:copied, recover:truncated, recover:synced,
@@ -72,7 +73,7 @@ func (d *Dir) recover(ctx context.Context, newer []Shipped) (*Recovery, error) {
 	}
 
 	// 1. What has been shipped.
-	v := &verdict{Recovery: rec, state: *d.j.state, journal: &d.j}
+	v := &verdict{Recovery: rec, state: *d.j.state, journal: &d.j, wal: &walScan{}}
 	v.state.Sums = slices.Clone(v.state.Sums)
 	for _, n := range newer {
 		sums, err := overlay(v.state.Sums, v.state.Checksum, n.PageCount, n.Checksum, n.Pages)
@@ -83,25 +84,10 @@ func (d *Dir) recover(ctx context.Context, newer []Shipped) (*Recovery, error) {
 		v.state.Sums, v.state.Checksum, v.state.Slot = sums, n.Checksum, n.Slot
 	}
 
-	// 2. What the WAL holds.
-	wal, err := openWAL(d.WALPath(), d.Path())
-	if err != nil {
-		return nil, err
-	}
-	if wal != nil {
-		defer wal.Close()
-	}
-	if err := v.readWAL(ctx, wal); err != nil {
-		return nil, err
-	}
-	if rec.Reason != "" {
-		return rec, nil
-	}
-
-	// 3. What the database file holds, page by page.
+	// 2. What the database file holds.
 	db, err := os.OpenFile(d.Path(), os.O_RDWR, 0)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && (len(v.state.Sums) > 0 || v.wal.end > 0):
+	case errors.Is(err, fs.ErrNotExist) && len(v.state.Sums) > 0:
 		v.all("the database file is missing")
 		return rec, nil
 	case errors.Is(err, fs.ErrNotExist):
@@ -113,12 +99,30 @@ func (d *Dir) recover(ctx context.Context, newer []Shipped) (*Recovery, error) {
 			return nil, err
 		}
 	}
+
+	// 3. What the WAL holds. Of an empty file SQLite ignores it and deletes it.
+	wal, err := os.Open(d.WALPath())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	default:
+		defer wal.Close()
+		if v.size > 0 {
+			if v.wal, err = scanWAL(ctx, wal, v.versions); err != nil {
+				return nil, err
+			}
+		}
+	}
+
+	// 4. Each page's newest version.
+	v.judge()
 	if len(rec.Damaged) > 0 {
-		rec.Sums = nil
+		rec.PageCount, rec.Checksum, rec.Sums = 0, 0, nil
 		return rec, nil
 	}
 
-	// 4. Record what is known now: when the WAL is gone, the unshipped pages in the database file need it.
+	// 5. Record what is known now: when the WAL is gone, the unshipped pages in the database file need it.
 	if err := d.record(v, len(newer) > 0); err != nil {
 		return nil, err
 	}
@@ -126,7 +130,7 @@ func (d *Dir) recover(ctx context.Context, newer []Shipped) (*Recovery, error) {
 		return nil, err
 	}
 
-	// 5. Checkpoint. 6. Remove the WAL: not before the file is synced.
+	// 6. Checkpoint. 7. Remove the WAL: not before the file is synced.
 	if v.wal.end > 0 {
 		if err := d.checkpoint(ctx, v, wal, db); err != nil {
 			return nil, err
@@ -170,24 +174,15 @@ func (d *Dir) skip(rec *Recovery, newer []Shipped) bool {
 	return true
 }
 
-// openWAL opens the WAL; nil when there is none, or the database file is empty: SQLite ignores the WAL of an empty file and deletes it.
-func openWAL(path, db string) (*os.File, error) {
-	if fi, err := os.Stat(db); err == nil && fi.Size() == 0 {
-		return nil, nil
-	}
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return f, err
-}
-
 // verdict judges pages. state is the shipped one.
 type verdict struct {
 	*Recovery
 	state   State
 	journal *journalState
 	wal     *walScan
+	size    int64    // of the database file, bytes
+	file    []uint64 // sums of the pages that the database file holds
+	header  []byte   // of the database file
 }
 
 // all damns every page.
@@ -207,115 +202,112 @@ func (v *verdict) damage(page uint32, reason string) {
 	v.Damaged = append(v.Damaged, page)
 }
 
-// known is what is known of a page from elsewhere than the files.
-func (v *verdict) known(page uint32) (shipped, spilled uint64, ok bool) {
-	if int(page) <= len(v.state.Sums) {
-		shipped = v.state.Sums[page-1]
+// versions is what is known of a page from elsewhere than the WAL.
+func (v *verdict) versions(page uint32) versions {
+	var k versions
+	if k.isNew = int(page) > len(v.state.Sums); !k.isNew {
+		k.shipped = v.state.Sums[page-1]
+	}
+	if k.hasFile = int(page) <= len(v.file); k.hasFile {
+		k.inFile = v.file[page-1]
 	}
 	s, ok := v.journal.spilled[page]
-	return shipped, s.sum, ok
+	k.spilled, k.hasSpill = s.sum, ok
+	return k
 }
 
-func (v *verdict) readWAL(ctx context.Context, f *os.File) (err error) {
-	v.wal = &walScan{}
-	if f == nil {
-		return nil
-	}
-	if v.wal, err = scanWAL(ctx, f, v.known); err != nil {
-		return err
-	}
-	pos := v.journal.pos
-	switch {
-	case v.wal.end > 0 && v.wal.pageSize != v.state.PageSize:
-		v.all(fmt.Sprintf("the WAL has pages of %d bytes, not %d", v.wal.pageSize, v.state.PageSize))
-	case v.wal.pageSize != 0 && v.wal.salt1 == pos.Salt1 && v.wal.salt2 == pos.Salt2 && v.wal.end < pos.Offset:
-		v.all(fmt.Sprintf("the WAL is valid up to byte %d only: it was shipped up to byte %d", v.wal.end, pos.Offset))
-	}
-	return nil
-}
-
-// readDB judges each page by its newest version.
+// readDB sums up the pages of the database file.
 func (v *verdict) readDB(ctx context.Context, f *os.File) error {
 	fi, err := f.Stat()
 	if err != nil {
 		return err
 	}
+	v.size = fi.Size()
 	size := int64(v.state.PageSize)
-	inFile := uint32(min(fi.Size()/size, segment.MaxPage))
-	count := inFile
-	if v.wal.end > 0 {
-		count = v.wal.pageCount
-	} else if fi.Size()%size != 0 {
-		v.all(fmt.Sprintf("the database file has %d bytes: no multiple of the page size %d", fi.Size(), size))
-		return nil
-	}
-	v.PageCount = count
-	v.Sums = make([]uint64, count)
+	v.file = make([]uint64, min(v.size/size, segment.MaxPage))
 	lock := segment.LockPage(int(size))
 	buf := make([]byte, max(recoverChunk, size))
-	zero := make([]byte, size)
-	var one []byte // the newest page 1's header, when it is the file's
-	for page := uint32(1); page <= min(count, inFile); {
+	for done := 0; done < len(v.file); {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n := min(int64(len(buf)), int64(min(count, inFile)-page+1)*size)
-		if _, err := f.ReadAt(buf[:n], int64(page-1)*size); err != nil {
+		n := min(int64(len(buf)), int64(len(v.file)-done)*size)
+		if _, err := f.ReadAt(buf[:n], int64(done)*size); err != nil {
 			return err
 		}
-		if page == 1 {
-			one = slices.Clone(buf[:100])
+		if done == 0 {
+			v.header = slices.Clone(buf[:100])
 		}
 		for b := buf[:n]; len(b) > 0; b = b[size:] {
-			if page != lock {
-				v.page(page, segment.PageSum(page, b[:size]))
+			if page := uint32(done + 1); page != lock {
+				v.file[done] = segment.PageSum(page, b[:size])
 			}
-			page++
+			done++
 		}
 	}
-	// Pages that the WAL's commits added, and which are not in the file: zeros until a frame writes them.
-	for page := min(count, inFile) + 1; page <= count && page != 0; page++ {
-		if page%4096 == 0 && ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if page != lock {
-			if v.wal.pages[page] != nil {
-				v.page(page, 0)
-			} else {
-				v.page(page, segment.PageSum(page, zero))
-			}
-		}
-	}
-	return v.pageCount(one)
+	return nil
 }
 
-// page judges a page whose content in the database file has the sum inFile.
-func (v *verdict) page(page uint32, inFile uint64) {
-	shipped, spilled, hasSpill := v.known(page)
-	isNew := int(page) > len(v.state.Sums)
+// judge judges the database that file and WAL make together.
+func (v *verdict) judge() {
+	pos, size := v.journal.pos, v.state.PageSize
+	switch {
+	case v.wal.pageSize != 0 && v.wal.salt1 == pos.salt1 && v.wal.salt2 == pos.salt2 && v.wal.end < pos.end:
+		v.all(fmt.Sprintf("the WAL is valid up to byte %d and was, when slot %d was shipped, up to byte %d", v.wal.end, v.state.Slot, pos.end))
+		return
+	case v.wal.end > 0 && v.wal.pageSize != size:
+		v.all(fmt.Sprintf("the WAL has pages of %d bytes, not %d", v.wal.pageSize, size))
+		return
+	case v.wal.end == 0 && v.size%int64(size) != 0:
+		v.all(fmt.Sprintf("the database file has %d bytes: no multiple of the page size %d", v.size, size))
+		return
+	}
+	v.PageCount = uint32(len(v.file))
+	if v.wal.end > 0 {
+		v.PageCount = v.wal.pageCount
+	}
+	v.Sums = make([]uint64, v.PageCount)
+	lock, zero := segment.LockPage(int(size)), make([]byte, size)
+	for i := range v.Sums {
+		page := uint32(i + 1)
+		if page == lock {
+			continue
+		}
+		k := v.versions(page)
+		if !k.hasFile && v.wal.pages[page] == nil {
+			k.inFile, k.hasFile = segment.PageSum(page, zero), true // what the file holds when it is made as long as the commit says
+		}
+		v.page(page, k)
+	}
+	v.sizes()
+}
+
+// page judges one page by its newest version.
+func (v *verdict) page(page uint32, k versions) {
 	w := v.wal.pages[page]
-	sum := inFile
+	sum := k.inFile
 	if w != nil {
 		sum = w.sum
 	}
 	v.Sums[page-1] = sum
 	v.Checksum ^= sum
 	switch {
-	case !isNew && sum == shipped:
+	case !k.isNew && sum == k.shipped:
 		return
 	case v.Rebooted:
 		v.damage(page, "is not what was shipped, and the machine has restarted since")
 		return
-	case isNew && w != nil:
-		// A page that was never shipped, in a valid commit.
-	case isNew && !hasSpill:
-		// A page that the database grew over and nobody wrote: what it holds means nothing, but it is shipped as it is. pageCount sees to the growth.
-	case w == nil && hasSpill && sum == spilled:
-		// Checkpointed before it was shipped.
-	case w == nil && v.wal.end > 0 && page > v.wal.smallest, w == nil && !hasSpill && v.journal.shrunk(page):
+	case k.isNew && (w != nil || !k.hasSpill):
+		// Never shipped: in a valid commit, or grown over and never written: what it holds means nothing then. sizes sees to the growth.
+	case w != nil && (w.shipped || w.spilled || w.inFile || k.hasFile && k.inFile == k.shipped || k.hasSpill && k.hasFile && k.inFile == k.spilled):
+		// A commit after the shipped version: that is in the WAL before it or in the file under it; or was overwritten in the file by
+		// a checkpoint from this WAL.
+	case w != nil && !k.hasFile && (page > v.wal.smallest || v.journal.shrunk(page)):
+		// A commit after the database shrank below it: nothing is left of the shipped version.
+	case w == nil && k.hasSpill && sum == k.spilled:
+		// Checkpointed before it was shipped, and the WAL reset.
+	case w == nil && v.wal.end > 0 && page > v.wal.smallest, w == nil && !k.hasSpill && v.journal.shrunk(page):
 		// The database shrank below it and grew again, and nobody wrote it.
-	case w != nil && (w.shipped || inFile == shipped || hasSpill && (w.spilled || inFile == spilled)):
-		// A commit after the shipped version.
 	case w != nil:
 		v.damage(page, "its newest version in the WAL does not follow what was shipped")
 		return
@@ -326,21 +318,19 @@ func (v *verdict) page(page uint32, inFile uint64) {
 	v.Unshipped = append(v.Unshipped, page)
 }
 
-// pageCount judges the size of the database: when it is not the shipped one, page 1, which holds it, must be a commit since. one is the header of page 1 in the
-// database file.
-func (v *verdict) pageCount(one []byte) error {
+// sizes judges the size of the database: when it is not the shipped one, page 1, which holds it, must be a commit made since.
+func (v *verdict) sizes() {
 	if v.PageCount == uint32(len(v.state.Sums)) {
-		return nil
+		return
 	}
 	switch {
 	case v.Rebooted:
 		v.sized("the database has another size than was shipped, and the machine has restarted since")
 	case len(v.Unshipped) == 0 || v.Unshipped[0] != 1:
 		v.sized(fmt.Sprintf("the database has %d pages, %d were shipped, and no commit says so", v.PageCount, len(v.state.Sums)))
-	case v.wal.end == 0 && (len(one) < 100 || be32(one[28:]) != v.PageCount || be32(one[24:]) != be32(one[92:])):
-		v.sized(fmt.Sprintf("the database file has %d pages, and its header says %d", v.PageCount, be32(one[28:])))
+	case v.wal.end == 0 && (be32(v.header[28:]) != v.PageCount || be32(v.header[24:]) != be32(v.header[92:])):
+		v.sized(fmt.Sprintf("the database file has %d pages, and its header says %d", v.PageCount, be32(v.header[28:])))
 	}
-	return nil
 }
 
 // sized damns the pages by which the sizes differ.

@@ -165,8 +165,8 @@ func (r *recordReader) str() string {
 	return string(r.bytes(int(n)))
 }
 
-func (r *recordReader) position() WALPosition {
-	return WALPosition{Salt1: r.u32(), Salt2: r.u32(), Offset: int64(r.u64())}
+func (r *recordReader) position() walPosition {
+	return walPosition{salt1: r.u32(), salt2: r.u32(), end: int64(r.u64())}
 }
 
 func (r *recordReader) pages() []PageSum {

@@ -11,13 +11,6 @@ import (
 	"github.com/tonbo-go/tonbo/internal/segment"
 )
 
-// WALPosition is a place in a WAL: just behind a commit frame. Two WALs, or one before and after a restart, have different salts
-// (https://sqlite.org/fileformat2.html#walformat). The zero value is no position.
-type WALPosition struct {
-	Salt1, Salt2 uint32
-	Offset       int64 // bytes from the start of the WAL file
-}
-
 var (
 	errClosed  = errors.New("cache directory is closed")
 	errNoState = errors.New("cache directory holds no state: Begin first")
@@ -60,17 +53,17 @@ func (d *Dir) Begin(s State) error {
 		d.j = old
 		return fmt.Errorf("begin: %w", err)
 	}
-	d.mark, d.markPos, d.damaged = 0, WALPosition{}, ""
+	d.mark, d.damaged = 0, ""
 	return nil
 }
 
-// Captured says that the entry being made holds everything committed up to now, which ends at position at of the WAL (zero: not known). Call
-// it while the lock is held under which the pages are read, before the Shipped of that entry (one append is in flight at a
-// time, R1). Without it recovery works, but may take a WAL that someone has cut, or content that was spilled before the entry, for new commits.
-func (d *Dir) Captured(at WALPosition) {
+// Captured says that the entry being made holds everything committed up to now. Call it while the lock is held under which the pages are read and which a
+// reset of the WAL takes, before the Shipped of that entry (one append is in flight at a time, R1). Without it Recover works, but what was
+// spilled before the entry stays a content that it accepts.
+func (d *Dir) Captured() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.mark, d.markPos = d.j.seq, at
+	d.mark = d.j.seq
 }
 
 // Shipped records that slot is stored remotely with these pages, at this size (in pages) and database checksum. It costs one append and no fsync: what a power cut
@@ -84,8 +77,8 @@ func (d *Dir) Shipped(slot uint64, pageCount uint32, checksum uint64, pages []Pa
 	if err := d.ready(); err != nil {
 		return err
 	}
-	mark, pos := d.mark, d.markPos
-	d.mark, d.markPos = 0, WALPosition{}
+	mark, pos := d.mark, readPosition(d.ShmPath())
+	d.mark = 0
 	if err := d.j.applyShipped(slot, pageCount, checksum, mark, pos, pages); err != nil {
 		return fmt.Errorf("shipped: %w", err)
 	}
@@ -93,7 +86,7 @@ func (d *Dir) Shipped(slot uint64, pageCount uint32, checksum uint64, pages []Pa
 }
 
 // Spilled records that these pages are committed and unshipped content which a checkpoint is about to write into the database file. Call it
-// before the checkpoint writes and hold the checkpoint back when it fails. It costs one append and no fsync. Pages that a shrink and regrowth left
+// before the checkpoint writes, or at the latest before the WAL is reset or removed, and hold that back when it fails. It costs one append and no fsync. Pages that a shrink and regrowth left
 // unwritten belong to it as well. Steps: spilled:append, spilled:appended, and rewrite:*.
 func (d *Dir) Spilled(pages []PageSum) error {
 	d.mu.Lock()
@@ -108,8 +101,8 @@ func (d *Dir) Spilled(pages []PageSum) error {
 	return d.append("spilled", recSpilled, appendPages(nil, pages))
 }
 
-// Shrunk records that a commit made the database pageCount pages small, smaller than what was shipped. Call it, like Spilled, before a checkpoint cuts
-// the database file off: what lies beyond is then no longer missed when the database grows again and leaves pages unwritten. Steps: shrunk:append,
+// Shrunk records that a commit made the database pageCount pages small, smaller than what was shipped. Call it, like Spilled, before the
+// WAL is reset: what lies beyond is then no longer missed when the database grows again and leaves pages unwritten. Steps: shrunk:append,
 // shrunk:appended, and rewrite:*.
 func (d *Dir) Shrunk(pageCount uint32) error {
 	d.mu.Lock()

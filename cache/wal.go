@@ -24,7 +24,8 @@ type walPage struct {
 	at      int64 // of the page (not of the frame's header) in the WAL, bytes
 	sum     uint64
 	shipped bool // an older committed version in this WAL is the shipped one
-	spilled bool // some committed version in this WAL, or this one, is the one recorded by Spilled
+	spilled bool // a committed version in this WAL is the one recorded by Spilled
+	inFile  bool // a committed version in this WAL is the one in the database file: it was checkpointed
 }
 
 // walScan is what a WAL holds.
@@ -37,8 +38,15 @@ type walScan struct {
 	pages        map[uint32]*walPage
 }
 
-// known tells what is known of a page from elsewhere: the sum as shipped, and as recorded by Spilled (ok: recorded).
-type known func(page uint32) (shipped, spilled uint64, ok bool)
+// versions are the sums of a page that are known from elsewhere than the WAL.
+type versions struct {
+	shipped  uint64
+	spilled  uint64 // the last one that Spilled recorded
+	inFile   uint64 // in the database file
+	isNew    bool   // it was never shipped
+	hasSpill bool
+	hasFile  bool // it is in the database file
+}
 
 type walFrame struct {
 	page uint32
@@ -47,7 +55,7 @@ type walFrame struct {
 }
 
 // scanWAL reads a WAL once, from its start. Memory is that of the pages' places, and of one transaction's.
-func scanWAL(ctx context.Context, r io.Reader, k known) (*walScan, error) {
+func scanWAL(ctx context.Context, r io.Reader, known func(page uint32) versions) (*walScan, error) {
 	w := &walScan{pages: map[uint32]*walPage{}}
 	br := bufio.NewReaderSize(r, 1<<20)
 	var h [walHeaderLen]byte
@@ -102,29 +110,32 @@ func scanWAL(ctx context.Context, r io.Reader, k known) (*walScan, error) {
 		if commit == 0 {
 			continue
 		}
-		w.commit(open, commit, k)
+		w.commit(open, commit, known)
 		w.end = at + int64(len(frame))
 		open = open[:0]
 	}
 }
 
-func (w *walScan) commit(frames []walFrame, pageCount uint32, k known) {
+func (w *walScan) commit(frames []walFrame, pageCount uint32, known func(page uint32) versions) {
 	if w.end == 0 || pageCount < w.smallest {
 		w.smallest = pageCount
 	}
 	w.pageCount = pageCount
 	for _, f := range frames {
-		shipped, spilled, ok := k(f.page)
+		k := known(f.page)
 		p := w.pages[f.page]
 		if p == nil {
 			p = &walPage{}
 			w.pages[f.page] = p
-		} else if p.sum == shipped {
+		} else if !k.isNew && p.sum == k.shipped {
 			p.shipped = true
 		}
 		p.at, p.sum = f.at, f.sum
-		if ok && f.sum == spilled {
+		if k.hasSpill && f.sum == k.spilled {
 			p.spilled = true
+		}
+		if k.hasFile && f.sum == k.inFile {
+			p.inFile = true
 		}
 	}
 }
