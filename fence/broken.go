@@ -1,5 +1,7 @@
 package fence
 
+import "context"
+
 // rule names one rule, or a part of one, that the model test switches off to see that the model finds out. Nothing but a test sets Log.broken.
 type rule int
 
@@ -25,3 +27,30 @@ const (
 	recordAfter          // R11: the index record is put after the create
 	voidNotReadBack      // R11
 )
+
+// putAnywhere is put with R11's fixed slot broken: taken, the create goes to wherever the end is by then.
+func (l *Log) putAnywhere(ctx context.Context, a *attempt) (*Entry, error) {
+	for {
+		by, err := l.put(ctx, a)
+		if err != nil || by == nil {
+			return by, err
+		}
+		head, err := l.Head(ctx)
+		if err != nil || head == nil || !head.Ends() {
+			return by, err
+		}
+		e := a.entry
+		e.Slot, e.Generation, e.Horizon, e.Prev = head.Slot+1, head.Slot+1, head.Slot+1, head.Sum
+		if a.body, err = encode(e); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// otherBytes breaks R2's "with the same bytes".
+func (l *Log) otherBytes(a *attempt) (err error) {
+	if a.entry.Nonce, err = l.random(); err == nil {
+		a.body, err = encode(a.entry)
+	}
+	return err
+}

@@ -10,7 +10,7 @@ import (
 
 // ClaimOptions of Claim. The zero value takes over whatever the name means.
 type ClaimOptions struct {
-	// Head is a head that Head returned, to save the first look. However old it is, the claim is safe: R3 finds out.
+	// Head is what Head returned, to save the first look. However old it is, the claim is safe: R3 finds out.
 	Head *Entry
 	// Load reads what the new owner needs, beside the LIST that confirms the claim. Until Claim returns, the Owner tells its position and refuses to
 	// append. Load is called again with another Owner, and what it read is to be thrown away, when the LIST shows that the claim is a ghost or has
@@ -47,7 +47,7 @@ func (l *Log) Claim(ctx context.Context, c ClaimOptions) (*Owner, error) {
 // the first look; if it ends while Delete runs, whoever ended it, Delete has succeeded. LIST, GET, PUT, LIST. An error that is
 // remote.ErrUnknown: perhaps it is deleted, or will be; delete it again.
 func (l *Log) Delete(ctx context.Context, id ID) (ID, error) {
-	o, err := l.take(ctx, takeover{kind: Delete, id: &id})
+	o, err := l.take(ctx, takeover{kind: Delete, id: &id, read: headerOnly})
 	if errors.Is(err, errGone) {
 		return id, nil
 	}
@@ -65,9 +65,9 @@ type RewindOptions struct {
 }
 
 // Rewind takes the database over as Claim does, with an earlier point's state. ErrPointGone when that point is below the horizon or is none of this
-// incarnation's. LIST, GET, GET of the point, PUT, LIST.
+// incarnation's. The Owner's Prev has no payload. LIST, GET, GET of the point, PUT, LIST.
 func (l *Log) Rewind(ctx context.Context, r RewindOptions) (*Owner, error) {
-	o, err := l.take(ctx, takeover{kind: Rewind, id: &r.ID, load: r.Load, draft: func(ctx context.Context, head, e *Entry) error {
+	o, err := l.take(ctx, takeover{kind: Rewind, id: &r.ID, read: headerOnly, load: r.Load, draft: func(ctx context.Context, head, e *Entry) error {
 		if head.Frozen {
 			return ErrFrozen
 		}
@@ -103,7 +103,8 @@ var (
 type takeover struct {
 	kind  Kind
 	head  *Entry
-	id    *ID // delete, rewind: the incarnation meant; zero until the first look
+	read  remote.GetOptions // how much of the head the new owner needs
+	id    *ID               // delete, rewind: the incarnation meant; zero until the first look
 	once  bool
 	load  func(context.Context, *Owner) error
 	draft func(ctx context.Context, head, e *Entry) error // fills in e, or refuses; errLookAgain
@@ -112,11 +113,14 @@ type takeover struct {
 // take is R3.
 func (l *Log) take(ctx context.Context, t takeover) (*Owner, error) {
 	head := t.head
+	if head != nil && (head.Ends() || head.Frozen) {
+		head = nil // it may be alive again, or thawed
+	}
 	for try := 0; ; try++ {
 		// 1. Read the head.
 		if head == nil || try > 0 {
 			var err error
-			if head, err = l.Head(ctx); err != nil {
+			if head, err = l.head(ctx, t.read); err != nil {
 				return nil, err
 			}
 		}

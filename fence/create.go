@@ -56,7 +56,7 @@ func (l *Log) create(ctx context.Context, c CreateOptions) (_ *Owner, again bool
 		return c.Before(ctx, e.ID, e.Slot, e.Generation)
 	}
 	// (1) The name must be free. The slot is fixed for this attempt.
-	head, err := l.Head(ctx)
+	head, err := l.head(ctx, headerOnly)
 	if err != nil {
 		return nil, false, err
 	}
@@ -87,16 +87,11 @@ func (l *Log) create(ctx context.Context, c CreateOptions) (_ *Owner, again bool
 		undo(e.ID, e.Slot)
 		return nil, false, err
 	}
-	by, err := l.put(ctx, a)
-	for l.broken == slotNotFixed && err == nil && by != nil {
-		if head, err = l.Head(ctx); err != nil || head != nil && !head.Ends() {
-			return nil, false, ErrTaken
-		}
-		e.Slot, e.Generation, e.Horizon, e.Prev = head.Slot+1, head.Slot+1, head.Slot+1, head.Sum
-		if a, err = newAttempt(e); err == nil {
-			by, err = l.put(ctx, a)
-		}
+	put := l.put
+	if l.broken == slotNotFixed {
+		put = l.putAnywhere
 	}
+	by, err := put(ctx, a)
 	switch {
 	case err != nil && (!a.unsure || l.broken == unknownIsFailed):
 		undo(e.ID, e.Slot)

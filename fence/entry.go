@@ -27,7 +27,7 @@ func encode(e *Entry) ([]byte, error) {
 	if e.Whole {
 		h.Flags |= segment.FlagWhole
 	}
-	b, err := segment.EncodeHeader(nil, &h)
+	b, err := segment.EncodeHeader(make([]byte, 0, 512+len(e.Payload)), &h)
 	if err != nil {
 		return nil, fmt.Errorf("encode slot %d: %w", e.Slot, err)
 	}

@@ -106,7 +106,7 @@ func (e *Entry) Follows(prev *Entry) error {
 // FencedError tells who owns the database now.
 type FencedError struct {
 	By     *Entry // the entry found in the place of ours or behind it
-	Stored bool   // our last append is in the history all the same (R4): nothing of it is lost
+	Stored bool   // our last append is in the history all the same (R4): nothing of it is lost. False: it is not, as far as can be told
 }
 
 func (e *FencedError) Error() string {

@@ -84,6 +84,13 @@ func logPrefix(name string) string { return "db/" + name + "/log/" }
 // Head reads the head: the entry in the highest filled slot, payload included, be it a delete or a void. It is nil when there is no slot: the name
 // was never used. Two requests.
 func (l *Log) Head(ctx context.Context) (*Entry, error) {
+	return l.head(ctx, remote.GetOptions{})
+}
+
+// headerOnly reads as much of an entry as holds its header.
+var headerOnly = remote.GetOptions{Length: segment.MaxHeader}
+
+func (l *Log) head(ctx context.Context, o remote.GetOptions) (*Entry, error) {
 	var last [2]string
 	same := 0
 	for try := 0; ; try++ {
@@ -96,7 +103,7 @@ func (l *Log) Head(ctx context.Context) (*Entry, error) {
 			return nil, nil
 		}
 		// 2. GET it.
-		e, err := l.Read(ctx, slot)
+		e, err := l.read(ctx, slot, o)
 		switch {
 		case err == nil && (e.ETag == etag || l.broken == headNotCompared):
 			return e, nil
@@ -143,7 +150,7 @@ func (l *Log) Read(ctx context.Context, slot uint64) (*Entry, error) {
 
 // readHeader is Read without the payload: what R2, R4 and R6 need.
 func (l *Log) readHeader(ctx context.Context, slot uint64) (*Entry, error) {
-	return l.read(ctx, slot, remote.GetOptions{Length: segment.MaxHeader})
+	return l.read(ctx, slot, headerOnly)
 }
 
 func (l *Log) read(ctx context.Context, slot uint64, o remote.GetOptions) (*Entry, error) {

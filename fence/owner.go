@@ -13,13 +13,14 @@ import (
 //
 // Once it is fenced or deleted it stays so: every later call returns the same *FencedError and sends nothing.
 type Owner struct {
-	l           *Log
-	claim, prev *Entry
-	confirmed   atomic.Bool   // R3's second LIST has answered
-	turn        chan struct{} // R1: holds a token while a call that sends requests runs
+	l         *Log
+	claim     *Entry
+	confirmed atomic.Bool   // R3's second LIST has answered
+	turn      chan struct{} // R1: holds a token while a call that sends requests runs
 
-	mu       sync.Mutex // guards what follows; written only with the token
-	last     *Entry     // newest entry known to be stored, without payload
+	mu       sync.Mutex // guards what follows; all but prev is written only with the token
+	prev     *Entry
+	last     *Entry // newest entry known to be stored, without payload
 	pend     *attempt
 	fenced   *FencedError
 	closed   bool
@@ -47,8 +48,21 @@ func withoutPayload(e *Entry) *Entry {
 // Entry returns the create, claim or rewind that began the generation.
 func (o *Owner) Entry() *Entry { return o.claim }
 
-// Prev returns the entry that the claim followed, payload included; nil for a create in slot 1.
-func (o *Owner) Prev() *Entry { return o.prev }
+// Prev returns the entry that the claim followed, payload included unless Forget was called; nil for a create in slot 1.
+func (o *Owner) Prev() *Entry {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.prev
+}
+
+// Forget lets go of Prev's payload once it has been read: an owner may live long, and that payload may be a few MiB.
+func (o *Owner) Forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.prev != nil {
+		o.prev = withoutPayload(o.prev)
+	}
+}
 
 // Generation returns the slot of Entry.
 func (o *Owner) Generation() uint64 { return o.claim.Slot }
@@ -111,8 +125,8 @@ func (o *Owner) begin(ctx context.Context) error {
 
 func (o *Owner) end() { <-o.turn }
 
-// Append writes the next slot. A nil error says that the entry is stored and that this owner still owned the database when it was. One PUT and nothing
-// else, when that is answered at once; it tries until ctx ends.
+// Append writes the next slot. A nil error says that the entry is stored, and that this owner owned the database when the last request of the call was
+// applied. One PUT and nothing else, when that is answered at once; it tries until ctx ends.
 //
 // Errors: *FencedError. ErrPending, when the append before is unknown: Settle first. remote.ErrUnknown: this append is unknown and pending now. Any
 // other one (a definite refusal such as remote.ErrDenied, ctx over before the first request, a bad draft, ErrClosed): nothing was stored and nothing is pending.

@@ -67,9 +67,7 @@ func (l *Log) put(ctx context.Context, a *attempt) (by *Entry, err error) {
 				a.stored = true
 				return nil, nil
 			case newBytes:
-				if a.entry.Nonce, err = l.random(); err == nil {
-					a.body, err = encode(a.entry)
-				}
+				err = l.otherBytes(a)
 			case unknownIsFailed:
 				if a.entry.Kind == Create {
 					return nil, l.unknown(a, err)

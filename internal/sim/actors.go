@@ -244,8 +244,8 @@ func (a *actor) synced(o *own, d fence.Draft) bool {
 			w.violated("settled nothing", "%s of %s", o.label, o.name)
 		}
 		a.inLog(o, e, "settle")
+		a.acked(o, "settle", atCall)
 		if looked && d.Kind == 0 { // R4's look was this call's own round trip
-			a.acked(o, "settle", atCall)
 			return true
 		}
 	}
