@@ -201,7 +201,15 @@ func recoverDir(t testing.TB, root string, newer ...cache.Shipped) (*cache.Dir, 
 func mustRecover(t testing.TB, root string, pageSize int, shipped []uint64, newer ...cache.Shipped) (*cache.Dir, *cache.Recovery) {
 	t.Helper()
 	want := recovered(t, filepath.Join(root, dbOf))
-	d, rec := recoverDir(t, root, newer...)
+	d := open(t, root)
+	var copied bytes.Buffer
+	if err := d.CopyTo(context.Background(), &copied); err != nil || !bytes.Equal(copied.Bytes(), want) {
+		t.Fatalf("CopyTo gives another database (%v)", err)
+	}
+	rec, err := d.Recover(context.Background(), newer)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if len(rec.Damaged) > 0 {
 		t.Fatalf("damaged: pages %v: %s", rec.Damaged, rec.Reason)
 	}

@@ -37,6 +37,7 @@ type Recovery struct {
 	Reason  string
 
 	Rebooted bool // the machine has started anew since Begin or the last Recover: whatever is not the shipped state is Damaged
+	Doubtful bool // Rebooted, and all that is Damaged looks like unshipped commits: worth a CopyTo into KeepAside before the rebuild, as it may be whole
 	Skipped  bool // closed cleanly and unchanged since: nothing was read
 }
 
@@ -183,6 +184,8 @@ type verdict struct {
 	size    int64    // of the database file, bytes
 	file    []uint64 // sums of the pages that the database file holds
 	header  []byte   // of the database file
+
+	doubtful int // damaged pages that would be unshipped ones, had the machine not restarted
 }
 
 // all damns every page.
@@ -279,6 +282,7 @@ func (v *verdict) judge() {
 		}
 		v.page(page, k)
 	}
+	v.Doubtful = v.Rebooted && v.doubtful > 0 && v.doubtful == len(v.Damaged)
 	v.sizes()
 }
 
@@ -293,9 +297,6 @@ func (v *verdict) page(page uint32, k versions) {
 	v.Checksum ^= sum
 	switch {
 	case !k.isNew && sum == k.shipped:
-		return
-	case v.Rebooted:
-		v.damage(page, "is not what was shipped, and the machine has restarted since")
 		return
 	case k.isNew && (w != nil || !k.hasSpill):
 		// Never shipped: in a valid commit, or grown over and never written: what it holds means nothing then. sizes sees to the growth.
@@ -313,6 +314,11 @@ func (v *verdict) page(page uint32, k versions) {
 		return
 	default:
 		v.damage(page, "is neither what was shipped nor a commit made since")
+		return
+	}
+	if v.Rebooted {
+		v.damage(page, "looks like a commit made since it was shipped, but the machine has restarted since")
+		v.doubtful++
 		return
 	}
 	v.Unshipped = append(v.Unshipped, page)

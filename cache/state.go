@@ -222,7 +222,8 @@ func (d *Dir) rewriteAs(step string) (err error) {
 	d.stale = true // until the new one is in place
 	size, sum, err := d.writeTemp(step, temp)
 	if err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", temp, err), os.Remove(temp))
+		os.Remove(temp) // or the next Open does
+		return fmt.Errorf("write %s: %w", temp, err)
 	}
 	// Windows does not rename over an open file.
 	if f := d.file; f != nil {

@@ -1,0 +1,100 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/tonbo-go/tonbo/internal/segment"
+)
+
+// CopyTo writes the database as SQLite's own recovery would make it from file and WAL, and changes neither: for KeepAside, before a rebuild. Nothing
+// may have the database open. It needs a state, for the page size; it does not ask whether the pages are sound.
+func (d *Dir) CopyTo(ctx context.Context, w io.Writer) error {
+	d.mu.Lock()
+	err := d.ready()
+	var pageSize int
+	if err == nil {
+		pageSize = int(d.j.state.PageSize)
+	}
+	d.mu.Unlock()
+	if err == nil {
+		err = copyRecovered(ctx, w, d.Path(), d.WALPath(), pageSize)
+	}
+	if err != nil {
+		return fmt.Errorf("copy %s: %w", d.path, err)
+	}
+	return nil
+}
+
+func copyRecovered(ctx context.Context, w io.Writer, dbPath, walPath string, pageSize int) error {
+	db, err := os.Open(dbPath)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	fi, err := db.Stat()
+	if err != nil {
+		return err
+	}
+	scan := &walScan{}
+	wal, err := os.Open(walPath)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	default:
+		defer wal.Close()
+		if fi.Size() > 0 {
+			if scan, err = scanWAL(ctx, wal, func(uint32) versions { return versions{} }); err != nil {
+				return err
+			}
+		}
+	}
+	if scan.end == 0 {
+		_, err := io.Copy(w, contextReader{ctx, db})
+		return err
+	}
+	if int(scan.pageSize) != pageSize {
+		return fmt.Errorf("the WAL has pages of %d bytes, not %d", scan.pageSize, pageSize)
+	}
+	buf := make([]byte, pageSize)
+	for page := uint32(1); page <= scan.pageCount && page != 0; page++ {
+		if page%1024 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if p := scan.pages[page]; p != nil {
+			if _, err := wal.ReadAt(buf, p.at); err != nil && !errors.Is(err, io.EOF) {
+				return err
+			}
+			if segment.PageSum(page, buf) != p.sum {
+				return errWALChanged
+			}
+		} else if n, err := db.ReadAt(buf, int64(page-1)*int64(pageSize)); err != nil {
+			if !errors.Is(err, io.EOF) {
+				return err
+			}
+			clear(buf[n:]) // the commits made the database longer than the file is yet
+		}
+		if _, err := w.Write(buf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// contextReader ends a copy when ctx does.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c contextReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}
