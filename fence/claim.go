@@ -12,8 +12,8 @@ import (
 type ClaimOptions struct {
 	// Head is what Head returned, to save the first look. However old it is, the claim is safe: R3 finds out.
 	Head *Entry
-	// Load reads what the new owner needs, beside the LIST that confirms the claim. Until Claim returns, the Owner tells its position and refuses to
-	// append. Load is called again with another Owner, and what it read is to be thrown away, when the LIST shows that the claim is a ghost or has
+	// Load reads what the new owner needs, beside the LIST that confirms the claim. Until Claim returns, the Owner tells its position and refuses
+	// everything else; after an error, for ever. Load is called again with another Owner, and what it read is to be thrown away, when the LIST shows that the claim is a ghost or has
 	// been passed; its ctx ends then. Claim waits for it.
 	Load func(ctx context.Context, o *Owner) error
 	// Frozen makes the claim carry the flag: from then on only IgnoreFrozen gets past it.
@@ -203,6 +203,9 @@ func (l *Log) confirm(ctx context.Context, o *Owner, load func(context.Context, 
 		<-loaded
 		return false, err
 	}
+	if err := <-loaded; err != nil {
+		return false, err
+	}
 	o.confirmed.Store(true)
-	return true, <-loaded
+	return true, nil
 }

@@ -186,6 +186,9 @@ func (a *actor) writer() {
 // step is one thing that an owner does. false: this process lets go of the database.
 func (a *actor) step(o *own) bool {
 	w := a.w
+	if w.chance(2) { // time passes between two calls too
+		a.pause(none)
+	}
 	n := w.rnd.IntN(12)
 	if w.c.Mix.Busy {
 		n = [12]int{0, 0, 3, 4, 5, 7, 7, 8, 8, 9, 10, 11}[n]

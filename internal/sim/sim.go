@@ -65,7 +65,7 @@ type Stats struct {
 	Collected    int
 	Requests     int
 	Crashes      int
-	Late         int // told that the last append is not in the history, though it is: collected, and a ghost in its place
+	Late         int // told that the last append is not in the history, though it is: stored, collected, and a ghost in its place
 }
 
 // Add adds up.
