@@ -40,8 +40,11 @@ var Mixes = []Mix{
 	{Names: 3, Writers: 3, Controllers: 2, Rewinders: 1, Collectors: 1, Janitors: 1, Steps: 600},
 	{Names: 1, Writers: 3, Controllers: 1, Rewinders: 1, Collectors: 2, Steps: 600, Busy: true},
 	{Names: 2, Writers: 1, Controllers: 3, Collectors: 1, Janitors: 2, Steps: 600, Churn: true},
-	{Names: 1, Writers: 2, Controllers: 2, Rewinders: 1, Collectors: 2, Janitors: 1, Steps: 900, Busy: true, Wide: true},
+	{Names: 1, Writers: 3, Controllers: 4, Rewinders: 1, Collectors: 4, Janitors: 1, Steps: 1600, Busy: true, Wide: true},
 }
+
+// WideWindows is the index of the one of Mixes with the wide windows.
+const WideWindows = 3
 
 // Result is what a run found.
 type Result struct {

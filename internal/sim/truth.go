@@ -142,7 +142,7 @@ func (w *world) check() {
 		if h.live != (fence.ID{}) {
 			from = min(from, h.at(from).horizon)
 			if _, ok := w.store.find(recordKey(n, h.born, h.live)); !ok {
-				w.violated("live without an index record", "%s, %x since slot %d", n, h.live, h.born)
+				w.violated("live without an index record", "%s, %v since slot %d", n, h.live, h.born)
 			}
 		}
 		for s := h.tail(); s >= from; s-- {
