@@ -13,7 +13,7 @@ import (
 // Of two processes that open a database, the last one owns it, and the other one is told.
 func Example() {
 	ctx := context.Background()
-	l := fence.New(mem.New(), "run-42", fence.Options{Owner: "host:1"})
+	l := fence.New(mem.New("account"), "run-42", fence.Options{Owner: "host:1"})
 	first, err := l.Create(ctx, fence.CreateOptions{})
 	if err != nil {
 		log.Fatal(err)
