@@ -53,7 +53,7 @@ func Build(ctx context.Context) (string, error) {
 	}
 	defer os.RemoveAll(tmp)
 	out := filepath.Join(tmp, "versitygw")
-	cmd := exec.CommandContext(ctx, "go", "-C", tools, "build", "-trimpath", "-o", out, module+"/cmd/versitygw")
+	cmd := exec.CommandContext(ctx, "go", "-C", tools, "build", "-o", out, module+"/cmd/versitygw")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GOOS=", "GOARCH=")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", cmd, err, text)

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/tonbo-go/tonbo/internal/s3server"
 	"github.com/tonbo-go/tonbo/remote"
@@ -64,13 +65,25 @@ func At(t testing.TB) Place {
 // Open opens the place. The connections are closed with the test.
 func (p Place) Open(t testing.TB) *s3.Store {
 	t.Helper()
-	s, err := s3.Open(t.Context(), p.URL, p.options)
+	return p.OpenWith(t, s3.Options{})
+}
+
+// OpenWith is Open with options; credentials are the place's unless o has some.
+func (p Place) OpenWith(t testing.TB, o s3.Options) *s3.Store {
+	t.Helper()
+	if o.Credentials == nil {
+		o.Credentials = p.options.Credentials
+	}
+	s, err := s3.Open(t.Context(), p.URL, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
+
+// Credentials returns the provider to use, or nil when the environment has it.
+func (p Place) Credentials() aws.CredentialsProvider { return p.options.Credentials }
 
 // locate turns http://host:port/bucket/prefix into the URL that remote/s3 takes.
 func locate(base string) (*url.URL, error) {

@@ -58,7 +58,7 @@ func (s *Store) refused(r request, a answer) *failure {
 	f.Status = a.status
 	f.RetryAfter = retryAfter(a.header)
 	switch eb.Code {
-	case "ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken", "InvalidAccessKeyId":
+	case "ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken", "InvalidAccessKeyId", "XAdminUserNotFound":
 		f.expired = true
 	case "":
 		f.expired = a.status == http.StatusUnauthorized
@@ -94,7 +94,8 @@ func kindOf(r request, status int, code string) error {
 	case "PermanentRedirect": // the bucket is in another region, so it is not where we look
 		return remote.ErrNoBucket
 	case "ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken", "InvalidAccessKeyId", "SignatureDoesNotMatch",
-		"RequestTimeTooSkewed", "AuthorizationHeaderMalformed", "InvalidSecurity", "UnauthorizedAccess", "Unauthorized":
+		"RequestTimeTooSkewed", "AuthorizationHeaderMalformed", "InvalidSecurity", "UnauthorizedAccess", "Unauthorized",
+		"XAdminUserNotFound": // versitygw's InvalidAccessKeyId, sent as a 404
 		return remote.ErrUnauthorized
 	case "NotImplemented":
 		return remote.ErrUnfit
@@ -182,6 +183,9 @@ func explain(r request, a answer, eb errorBody) error {
 	}
 	if hint != "" {
 		words += " (" + hint + ")"
+	}
+	if id := a.header.Get("X-Amz-Request-Id"); id != "" {
+		words += ", request " + id
 	}
 	return errors.New(words)
 }

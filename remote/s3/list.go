@@ -46,14 +46,14 @@ func (s *Store) List(ctx context.Context, prefix string, o remote.ListOptions) (
 		r.query = s.listQuery(prefix, o.After, token, limit+1)
 		var l listing
 		err := s.until(ctx, r, func(a answer) *failure {
-			l = listing{}
 			if a.status != http.StatusOK {
 				return s.refused(r, a)
 			}
 			if a.bodyErr != nil {
 				return s.strange(r, a, remote.ErrUnknown, "listing is cut: "+a.bodyErr.Error())
 			}
-			if err := xml.Unmarshal(a.body, &l); err != nil {
+			var err error
+			if l, err = decodeListing(a.body); err != nil {
 				return s.strange(r, a, remote.ErrUnknown, "not a listing: "+err.Error())
 			}
 			return nil
@@ -77,6 +77,11 @@ func (s *Store) List(ctx context.Context, prefix string, o remote.ListOptions) (
 		}
 		token = l.NextContinuationToken
 	}
+}
+
+func decodeListing(body []byte) (l listing, err error) {
+	err = xml.Unmarshal(body, &l)
+	return l, err
 }
 
 func (s *Store) listQuery(prefix, after, token string, limit int) string {

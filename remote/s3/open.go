@@ -163,12 +163,12 @@ func (s *Store) resolve(ctx context.Context, cfg aws.Config) error {
 
 // setClient makes the HTTP client, or takes the caller's.
 func (s *Store) setClient(cfg aws.Config) {
-	noRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	if s.o.HTTPClient != nil {
 		s.client = s.o.HTTPClient
 		if c, ok := s.client.(*http.Client); ok {
 			same := *c
-			same.CheckRedirect = noRedirect // a redirected PUT would be a second request (R2)
+			// A redirected PUT would be a second request (R2).
+			same.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 			s.client = &same
 		}
 		return
@@ -193,8 +193,13 @@ func (s *Store) setClient(cfg aws.Config) {
 	tr.Protocols = new(http.Protocols)
 	tr.Protocols.SetHTTP1(true)
 	s.own, s.trace = tr, true
-	s.client = &http.Client{Transport: tr, CheckRedirect: noRedirect}
+	s.client = bare{tr}
 }
+
+// bare sends requests by a transport alone: without redirects, cookies, and what else an http.Client does.
+type bare struct{ *http.Transport }
+
+func (b bare) Do(r *http.Request) (*http.Response, error) { return b.RoundTrip(r) }
 
 // path returns the escaped URL path of a key, or of the bucket for "".
 func (s *Store) path(key string) (path, escaped string) {

@@ -35,7 +35,7 @@ type Options struct {
 	Checksum Checksum
 	// StallTimeout ends a request during which no byte moved for so long. Default 15 s.
 	StallTimeout time.Duration
-	// Tries bounds how often Get, List and Delete are sent without any progress. Default 8 (about 6 s with the waits between).
+	// Tries bounds how often Get, List and Delete are sent without any progress. Default 8 (about 5 s with the waits between).
 	Tries int
 	// Logger hears of each retry, at level debug. Default: none.
 	Logger *slog.Logger

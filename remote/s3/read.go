@@ -221,4 +221,3 @@ func quote(etag string) string {
 
 // unquote makes the header's and the listing's spelling of an entity tag the same.
 func unquote(etag string) string { return strings.Trim(strings.TrimPrefix(etag, "W/"), `"`) }
-

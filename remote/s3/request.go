@@ -100,13 +100,17 @@ func (s *Store) send(ctx context.Context, r request) (a answer, fail *sendError)
 	if len(r.body) > 0 {
 		req.Body = up
 		// Lets net/http take another connection when the one it picked turns out dead before a byte was written to it.
-		req.GetBody = func() (io.ReadCloser, error) { up.rewind(); return up, nil }
+		req.GetBody = func() (io.ReadCloser, error) {
+			up.detach()
+			up = &upload{body: r.body, moved: moved}
+			return up, nil
+		}
 	}
 	if !s.trace {
 		sent.Store(true)
 	}
 	resp, err := s.client.Do(req)
-	defer up.detach()
+	defer func() { up.detach() }()
 	if err != nil {
 		if sent.Load() {
 			remote.Record(caller, r.op, up.sum(), 0)
@@ -198,6 +202,9 @@ func readBody(resp *http.Response, object, listing bool, moved func()) ([]byte, 
 	case listing:
 		limit = maxPrealloc
 	}
+	if resp.ContentLength == 0 {
+		return nil, nil
+	}
 	var buf []byte
 	if n := resp.ContentLength; n > 0 {
 		buf = make([]byte, 0, min(n, limit, maxPrealloc)+1) // one more, to see the end without growing
@@ -229,7 +236,6 @@ type upload struct {
 	mu    sync.Mutex
 	body  []byte
 	off   int
-	total int64
 	gone  bool
 	moved func()
 }
@@ -245,18 +251,11 @@ func (u *upload) Read(p []byte) (int, error) {
 	}
 	n := copy(p, u.body[u.off:])
 	u.off += n
-	u.total += int64(n)
 	u.moved()
 	return n, nil
 }
 
 func (u *upload) Close() error { return nil }
-
-func (u *upload) rewind() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.off, u.total = 0, 0
-}
 
 func (u *upload) detach() {
 	u.mu.Lock()
@@ -264,8 +263,9 @@ func (u *upload) detach() {
 	u.gone, u.body = true, nil
 }
 
+// sum returns how much of the body net/http has taken.
 func (u *upload) sum() int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.total
+	return int64(u.off)
 }

@@ -23,10 +23,10 @@ const maxRetryAfter = time.Minute
 // again waits and returns nil when the request is to be sent again, else the error for the caller.
 func (t *retry) again(ctx context.Context, f *failure) error {
 	t.tries++
-	if f.expired && !t.refreshed {
+	if f.expired && !t.refreshed && ctx.Err() == nil {
 		t.refreshed = true
 		t.s.creds.refused(ctx, f.used)
-		return ctx.Err()
+		return nil
 	}
 	if !errors.Is(f.Kind, remote.ErrUnknown) || ctx.Err() != nil {
 		return f.Error
