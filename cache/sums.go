@@ -19,3 +19,16 @@ func (d *Dir) Position() (slot uint64, pageCount uint32, checksum uint64) {
 	}
 	return 0, 0, 0
 }
+
+// Vacate forgets what is known of the database file, durably, and leaves the file: call it before changing the file in place, and Begin after. A crash in
+// between leaves a directory that holds nothing of use, and that says so.
+func (d *Dir) Vacate() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return errClosed
+	}
+	d.j = journalState{}
+	d.damaged = ""
+	return d.rewrite()
+}

@@ -1,0 +1,148 @@
+package cache_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tonbo-go/tonbo/cache"
+	"github.com/tonbo-go/tonbo/internal/segment"
+)
+
+// TestRegrownPagesThatNobodyWrote: a database of 10 shipped pages whose file was cut to 5 and whose WAL says 10 again, writing page 1 alone. Pages 6 to 10 are commits when
+// it is known that the database was that small since; otherwise the file has lost them.
+func TestRegrownPagesThatNobodyWrote(t *testing.T) {
+	const size = 512
+	content := func(c byte) []byte { return slices.Repeat([]byte{c}, size) }
+	sum := func(p uint32, c byte) cache.PageSum {
+		return cache.PageSum{Page: p, Sum: segment.PageSum(p, content(c))}
+	}
+	grow := frame{1, 10, content(2)}
+	cases := []struct {
+		name   string
+		frames []frame
+		do     func(d *cache.Dir) error
+		sound  bool
+	}{
+		{"the WAL shows it", []frame{{1, 5, content(3)}, grow}, nil, true},
+		{"recorded by Shrunk", []frame{grow}, func(d *cache.Dir) error { return d.Shrunk(5) }, true},
+		{"recorded by Shrunk after a spill beyond", []frame{grow}, func(d *cache.Dir) error {
+			return errors.Join(d.Spilled([]cache.PageSum{sum(7, 9)}), d.Shrunk(5))
+		}, true},
+		{"not recorded", []frame{grow}, nil, false},
+		{"recorded, and shipped with 10 pages since", []frame{grow}, func(d *cache.Dir) error {
+			if err := d.Shrunk(5); err != nil {
+				return err
+			}
+			d.Captured()
+			s := d.State()
+			x := s.Checksum ^ s.Sums[0] ^ sum(1, 4).Sum
+			return d.Shipped(2, 10, x, []cache.PageSum{sum(1, 4)})
+		}, false},
+		{"shrunk and spilled since", []frame{grow}, func(d *cache.Dir) error {
+			return errors.Join(d.Shrunk(5), d.Spilled([]cache.PageSum{sum(7, 9)}))
+		}, false},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			root := t.TempDir()
+			d := open(t, root)
+			var file []byte
+			for range 10 {
+				file = append(file, content(1)...)
+			}
+			sums := sumsOf(file, size)
+			if err := d.Begin(cache.State{Name: dbOf, PageSize: size, Sums: sums, Checksum: xor(sums), Slot: 1}); err != nil {
+				t.Fatal(err)
+			}
+			if c.do != nil {
+				if err := c.do(d); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d.Close()
+			if err := os.WriteFile(d.Path(), file[:5*size], 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(d.WALPath(), encodeWAL(size, binary.LittleEndian, c.frames...), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, rec := recoverDir(t, root)
+			if sound := len(rec.Damaged) == 0; sound != c.sound {
+				t.Fatalf("sound: got %v, want %v: %s", sound, c.sound, rec.Reason)
+			}
+			if c.sound && !slices.Equal(rec.Unshipped, []uint32{1, 6, 7, 8, 9, 10}) {
+				t.Errorf("unshipped: %v", rec.Unshipped)
+			}
+		})
+	}
+}
+
+// TestPageTornByAKilledCheckpoint: the WAL has it whole, and Spilled said so.
+func TestPageTornByAKilledCheckpoint(t *testing.T) {
+	const size = 4096
+	l := newLive(t, size)
+	l.exec("UPDATE t SET v=randomblob(300) WHERE id=100")
+	page := differing(l.shipped, sumsOf(l.image(), size))[0]
+	l.spill()
+	root := l.crash()
+	cutHalf(t, root+"/"+dbOf+"/db", int64(page-1)*size, size)
+	mustRecover(t, root, size, l.shipped)
+}
+
+// TestSpilledContentIsShippedOnce: what was spilled and shipped is not unshipped content any more, also when nobody calls Captured.
+func TestSpilledContentIsShippedOnce(t *testing.T) {
+	const size = 512
+	a, b, c := slices.Repeat([]byte{1}, size), slices.Repeat([]byte{2}, size), slices.Repeat([]byte{3}, size)
+	sum := func(p []byte) uint64 { return segment.PageSum(1, p) }
+	root := t.TempDir()
+	d := open(t, root)
+	err := errors.Join(
+		d.Begin(cache.State{Name: dbOf, PageSize: size, Sums: []uint64{sum(a)}, Checksum: sum(a)}),
+		d.Spilled([]cache.PageSum{{Page: 1, Sum: sum(b)}}),
+		d.Shipped(2, 1, sum(b), []cache.PageSum{{Page: 1, Sum: sum(b)}}),
+		d.Shipped(3, 1, sum(c), []cache.PageSum{{Page: 1, Sum: sum(c)}}),
+		os.WriteFile(d.Path(), b, 0o600),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := d.Recover(context.Background(), nil)
+	if err != nil || len(rec.Damaged) != 1 {
+		t.Errorf("got %+v, %v", rec, err)
+	}
+}
+
+// TestAppendAfterAFailedAppendWritesAllOfIt: the state on disk has no hole where the failed record should be.
+func TestAppendAfterAFailedAppendWritesAllOfIt(t *testing.T) {
+	full := false
+	root := t.TempDir()
+	d, err := cache.Open(root, dbOf, cache.Options{Fault: func(step string) error {
+		if full && strings.HasSuffix(step, ":append") {
+			return errFull
+		}
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Begin(cache.State{Name: dbOf, PageSize: 512, Sums: []uint64{1}, Checksum: 1, Slot: 1}); err != nil {
+		t.Fatal(err)
+	}
+	full = true
+	if err := d.Shipped(2, 1, 7, []cache.PageSum{{Page: 1, Sum: 7}}); !errors.Is(err, errFull) {
+		t.Fatalf("got %v", err)
+	}
+	full = false
+	if err := d.SetLost("x"); err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	if s := open(t, root).State(); s.Slot != 2 || s.Lost != "x" || s.Sums[0] != 7 {
+		t.Errorf("got %+v", s)
+	}
+}
