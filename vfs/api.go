@@ -57,17 +57,23 @@ type Options struct {
 	// Source brings absent pages. nil: every page is in the file.
 	Source PageSource
 
-	// BeforeCommit, when set, is called with each transaction while its commit is held back: nil lets it pass, an error refuses
-	// it. The transaction's pages, and all others not yet shipped, are in c, which counts as shipped when nil is returned. ctx is the connection's
-	// (sqlite3.Conn.GetInterrupt).
-	BeforeCommit func(ctx context.Context, c *Changes) error
+	// BeforeCommit, when set, is called with each transaction while its commit is held back: nil lets it pass, an error refuses it.
+	// ctx is the connection's (sqlite3.Conn.GetInterrupt).
+	BeforeCommit func(ctx context.Context, h *Held) error
 
 	// AfterCommit is called when a commit has become certain. It must return at once.
 	AfterCommit func()
 
-	// BeforeReset is called before SQLite gives up the write-ahead log's content, with the pages that are in the main file now and not
-	// shipped, and the database's size in pages: a later process could not tell them from damage otherwise.
-	BeforeReset func(pageCount uint32, pages []PageSum) error
+	// BeforeReset is called before SQLite gives up the write-ahead log's content, with what is in the main file now and not shipped: a
+	// later process could not tell it from damage otherwise. An error holds the reset back.
+	BeforeReset func(Spill) error
+}
+
+// Spill is unshipped content of the main file.
+type Spill struct {
+	PageCount uint32    // size of the database, in pages
+	MinCount  uint32    // the smallest size since the last shipped state
+	Pages     []PageSum // changed pages that no earlier Spill told of in this content
 }
 
 // registry finds the Database of a path. SQLite's interface leaves no other way to pass one.

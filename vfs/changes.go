@@ -49,12 +49,49 @@ func (d *Database) Take(ctx context.Context) (*Changes, error) {
 		return nil, errors.New("vfs: the last Changes are not settled")
 	}
 	c := d.take(nil)
-	if len(c.pages) == 0 && c.PageCount == d.shippedCount && c.Commits == 0 {
+	if len(c.pages) == 0 && c.PageCount == d.shippedCount {
 		d.taken = nil
 		d.ckpt.RUnlock()
 		return nil, nil
 	}
 	return c, nil
+}
+
+// TakeAll is Take with every page of the database, changed or not.
+func (d *Database) TakeAll(ctx context.Context) (*Changes, error) {
+	d.mu.Lock()
+	d.minCount = 0
+	d.mu.Unlock()
+	return d.Take(ctx)
+}
+
+// Held is a transaction whose commit is held back.
+type Held struct {
+	d  *Database
+	c  *commit
+	ch *Changes
+}
+
+// Take returns the pages of the held transaction and all others not yet shipped. Like [Database.Take], but BeforeCommit's outcome settles them:
+// nil counts as shipped, an error gives back what had been committed before. Call it once at most, when no other Changes are unsettled.
+func (h *Held) Take() *Changes {
+	h.d.ckpt.RLock()
+	h.d.mu.Lock()
+	defer h.d.mu.Unlock()
+	h.ch = h.d.take(h.c)
+	return h.ch
+}
+
+func (h *Held) settle(shipped bool) {
+	switch {
+	case h.ch == nil:
+		return
+	case shipped:
+		h.ch.Shipped()
+	default:
+		h.ch.Return()
+	}
+	h.ch.Release()
 }
 
 // take collects the changes, with those of held, a commit that is being held back. d.ckpt is held shared; Release lets it go.

@@ -91,20 +91,11 @@ func newDatabase(path string, main *os.File, o Options) *Database {
 	return d
 }
 
-// Refuse makes every later COMMIT fail with [CodeRefused]. The first error stays.
+// Refuse makes every later COMMIT fail with [CodeRefused], and err be its [Database.Reason]. nil ends that.
 func (d *Database) Refuse(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.refusal == nil {
-		d.refusal = err
-	}
-}
-
-// Allow ends the effect of Refuse.
-func (d *Database) Allow() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.refusal = nil
+	d.refusal = err
 }
 
 // Reason returns why an operation ended with code: an error to show in its place, nil if there is none.
@@ -249,7 +240,9 @@ func (d *Database) saveSpilled() error {
 			pages = append(pages, PageSum{p, d.spilled[p]})
 		}
 	}
-	grown := d.unshippedGrowth(count)
+	low := d.lowest()
+	grown := d.unshippedGrowth(low, count)
+	changed := low < d.shippedCount || count != d.shippedCount
 	d.mu.Unlock()
 	for _, p := range grown { // never written by SQLite, but part of the database
 		buf := make([]byte, d.o.PageSize)
@@ -258,11 +251,8 @@ func (d *Database) saveSpilled() error {
 		}
 		pages = append(pages, PageSum{p, d.o.Sum(p, buf)})
 	}
-	d.mu.Lock()
-	changed := count != d.shippedCount
-	d.mu.Unlock()
 	if d.o.BeforeReset != nil && (changed || len(pages) > 0) {
-		if err := d.o.BeforeReset(count, pages); err != nil {
+		if err := d.o.BeforeReset(Spill{count, min(low, count), pages}); err != nil {
 			return fmt.Errorf("before the write-ahead log of %s is reset: %w", d.path, err)
 		}
 	}
@@ -272,14 +262,19 @@ func (d *Database) saveSpilled() error {
 	return nil
 }
 
+// lowest is the smallest size of the database since the last shipped state.
+// +checklocks:d.mu
+func (d *Database) lowest() uint32 {
+	if d.taken != nil {
+		return min(d.minCount, d.taken.minCount)
+	}
+	return d.minCount
+}
+
 // unshippedGrowth lists pages that the database gained since the last Take without writing them.
 // +checklocks:d.mu
-func (d *Database) unshippedGrowth(count uint32) []uint32 {
+func (d *Database) unshippedGrowth(low, count uint32) []uint32 {
 	var r []uint32
-	low := d.minCount
-	if d.taken != nil {
-		low = min(low, d.taken.minCount)
-	}
 	for p := low + 1; p <= count; p++ {
 		if _, in := d.wal[p]; !in && p != d.lockPage() {
 			if _, in := d.spilled[p]; !in {
@@ -312,3 +307,6 @@ func (d *Database) indexSays(index int) bool {
 	}
 	return [8]byte(h[32:40]) == d.salt && binary.NativeEndian.Uint32(h[16:]) > uint32(index)
 }
+
+// PageSize is the size of a page in bytes.
+func (d *Database) PageSize() int { return d.o.PageSize }

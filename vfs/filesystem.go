@@ -33,7 +33,7 @@ func (s fileSystem) OpenFilename(name *vfs.Filename, flags vfs.OpenFlag) (vfs.Fi
 	case flags&vfs.OPEN_WAL != 0:
 		if d := lookup(name.Database()); d != nil {
 			m, ok := vfsutil.UnwrapFile[*mainFile](name.DatabaseFile())
-			if !ok {
+			if !ok || m.db != d { // a connection from before a re-open
 				return nil, flags, sqlite3.CANTOPEN
 			}
 			f, flags, err := vfsutil.WrapOpenFilename(s.VFS, name, flags)

@@ -361,7 +361,8 @@ func TestHeldCommitIsShippedFirstOrRefused(t *testing.T) {
 	var f *fixture
 	var refuse error
 	f = open(t, 4096, func(o *vfs.Options) {
-		o.BeforeCommit = func(_ context.Context, c *vfs.Changes) error {
+		o.BeforeCommit = func(_ context.Context, h *vfs.Held) error {
+			c := h.Take()
 			if refuse == nil {
 				f.r.apply(t, c)
 			} else if err := c.Each(func(uint32, []byte, uint64) error { return nil }); err != nil {

@@ -194,21 +194,13 @@ func (f *walFile) holdCommit(c *commit, p []byte, off int64) error {
 	if _, err := f.File.WriteAt(p, off); err != nil {
 		return err
 	}
+	h := &Held{d: d, c: c}
 	d.mu.Unlock()
-	d.ckpt.RLock()
-	d.mu.Lock()
-	ch := d.take(c)
-	d.mu.Unlock()
-	err := d.o.BeforeCommit(f.main.context(), ch)
-	ch.Release()
-	if err == nil {
-		ch.Shipped()
-	} else {
-		ch.Return()
-	}
+	err := d.o.BeforeCommit(f.main.context(), h)
+	h.settle(err == nil)
 	d.mu.Lock()
 	if err == nil {
-		c.shipped = true
+		c.shipped = h.ch != nil
 		return nil
 	}
 	d.tail = d.tail[:0]

@@ -1,0 +1,219 @@
+package tonbo
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/segment"
+	"github.com/tonbo-go/tonbo/remote"
+	"github.com/tonbo-go/tonbo/vfs"
+)
+
+// Client creates, opens and deletes databases in one account. Safe for concurrent use; it holds nothing that needs closing.
+type Client struct {
+	o     Options
+	store remote.Store
+}
+
+// NewClient returns a client of the account that o names. It sends no request.
+func NewClient(o Options) (*Client, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	store, err := openStore(context.Background(), o)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	o.Remote = store
+	return &Client{o, store}, nil
+}
+
+// CreateOptions of Create. The zero value creates an empty database.
+type CreateOptions struct {
+	Metadata    map[string]string // up to 32 pairs, keys to 64 bytes, values to 256
+	IfNotExists bool              // no error when the database exists
+	PageSize    int               // bytes, 512 to 65536, a power of two; default 4096, or Options.Pragmas["page_size"]
+}
+
+// Database describes a database.
+type Database struct {
+	Name, ID, State string // State: "active"
+	CreatedAt       time.Time
+	Metadata        map[string]string
+	Head            Point
+}
+
+// Create makes an empty database. Errors, for errors.Is: [ErrExists], [ErrName], [ErrUnsynced] when the outcome is not known (run it again:
+// it may exist), [ErrStoreUnfit], [ErrUnauthorized], [ErrForbidden]. Three requests for a name that was never used.
+func Create(ctx context.Context, name string, o Options, c ...CreateOptions) (*Database, error) {
+	cl, err := NewClient(o)
+	if err != nil {
+		return nil, err
+	}
+	var co CreateOptions
+	if len(c) > 0 {
+		co = c[0]
+	}
+	return cl.Create(ctx, name, co)
+}
+
+// Delete ends a database. It cannot be undone. See [Client.Delete].
+func Delete(ctx context.Context, name string, o Options) error {
+	cl, err := NewClient(o)
+	if err != nil {
+		return err
+	}
+	return cl.Delete(ctx, name)
+}
+
+// Open opens a database as the package's Open does, with the client's options.
+func (c *Client) Open(ctx context.Context, name string) (*DB, error) { return Open(ctx, name, c.o) }
+
+func (c *Client) log(name string) *fence.Log {
+	return fence.New(c.store, name, fence.Options{Owner: c.o.Owner, Logger: c.o.Logger})
+}
+
+// Create makes an empty database. See the package's [Create].
+func (c *Client) Create(ctx context.Context, name string, o CreateOptions) (*Database, error) {
+	if err := ValidateName(name); err != nil {
+		return nil, err
+	}
+	pageSize, err := c.pageSize(o)
+	if err != nil {
+		return nil, wrap(name, "create", err)
+	}
+	if err := checkMetadata(o.Metadata); err != nil {
+		return nil, wrap(name, "create", err)
+	}
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	if err := remote.ProbeOnce(ctx, c.store); err != nil {
+		return nil, wrap(name, "create", err)
+	}
+	state, payload, sum, err := emptyState(pageSize)
+	if err != nil {
+		return nil, wrap(name, "create", err)
+	}
+	created := time.Now().UTC()
+	owner, err := c.log(name).Create(ctx, fence.CreateOptions{
+		State: state, Payload: payload, PayloadSum: sum, Whole: true,
+		Before: func(ctx context.Context, id fence.ID, slot, _ uint64) error {
+			r := record{Format: recordFormat, Name: name, ID: id.String(), Slot: slot, State: recordMaking, CreatedAt: created, Metadata: o.Metadata}
+			return r.put(ctx, c.store)
+		},
+		Undo: func(ctx context.Context, id fence.ID, slot uint64) {
+			if err := c.store.Delete(ctx, recordKey(name, slot, id.String())); err != nil { // a janitor finds it
+				c.o.Logger.Debug("index record left behind", "database", name, "error", err)
+			}
+		},
+	})
+	if err != nil {
+		werr := wrap(name, "create", err)
+		if isUnknown(err) {
+			return nil, &dbError{name, "create", ErrUnsynced, fmt.Errorf("run it again, the database may exist: %w", err)}
+		}
+		if o.IfNotExists && isExists(werr) {
+			return c.Get(ctx, name)
+		}
+		return nil, werr
+	}
+	e := owner.Entry()
+	return &Database{Name: name, ID: e.ID.String(), State: "active", CreatedAt: created, Metadata: o.Metadata, Head: pointOf(e)}, nil
+}
+
+func (c *Client) pageSize(o CreateOptions) (int, error) {
+	n := o.PageSize
+	if s, ok := c.o.Pragmas["page_size"]; n == 0 && ok {
+		var err error
+		if n, err = strconv.Atoi(s); err != nil {
+			return 0, fmt.Errorf("Options.Pragmas[page_size] = %q: want a number", s)
+		}
+	}
+	if n == 0 {
+		return 4096, nil
+	}
+	if !segment.ValidPageSize(n) {
+		return 0, fmt.Errorf("page size %d: want a power of two from 512 to 65536", n)
+	}
+	return n, nil
+}
+
+// emptyState packs a database without tables.
+func emptyState(pageSize int) (fence.State, []byte, uint64, error) {
+	page := vfs.EmptyDatabase(pageSize)
+	w := segment.NewWriter(pageSize)
+	if err := w.Add(1, page); err != nil {
+		return fence.State{}, nil, 0, err
+	}
+	payload, sum, err := w.Finish()
+	return fence.State{PageSize: uint32(pageSize), PageCount: 1, Checksum: segment.PageSum(1, page)}, payload, sum, err
+}
+
+// bounded gives a ctx without a deadline the default one.
+func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, has := ctx.Deadline(); has {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, c.o.SyncTimeout)
+}
+
+// Get describes a database. [ErrNotFound] when there is none of that name.
+func (c *Client) Get(ctx context.Context, name string) (*Database, error) {
+	if err := ValidateName(name); err != nil {
+		return nil, err
+	}
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	head, err := c.log(name).Head(ctx)
+	if err != nil {
+		return nil, wrap(name, "get", err)
+	}
+	if head == nil || head.Ends() {
+		return nil, wrap(name, "get", fence.ErrNoDatabase)
+	}
+	d := &Database{Name: name, ID: head.ID.String(), State: "active", Head: pointOf(head)}
+	r, _, err := findRecord(ctx, c.store, name, d.ID)
+	if err != nil {
+		return nil, wrap(name, "get", err)
+	}
+	if r != nil {
+		d.CreatedAt, d.Metadata = r.CreatedAt, r.Metadata
+	}
+	return d, nil
+}
+
+// Delete ends a database: its owner gets [ErrDeleted], its name is free again. It cannot be undone. [ErrNotFound] when there is none.
+func (c *Client) Delete(ctx context.Context, name string) error {
+	if err := ValidateName(name); err != nil {
+		return err
+	}
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	if err := remote.ProbeOnce(ctx, c.store); err != nil {
+		return wrap(name, "delete", err)
+	}
+	id, err := c.log(name).Delete(ctx, fence.ID{})
+	if err != nil {
+		if isUnknown(err) {
+			return &dbError{name, "delete", ErrUnsynced, fmt.Errorf("run it again, it may be deleted: %w", err)}
+		}
+		return wrap(name, "delete", err)
+	}
+	// The name is free from here on; what is left is tidying up, which a janitor does as well.
+	_, key, err := findRecord(ctx, c.store, name, id.String())
+	if err == nil && key != "" {
+		err = c.store.Delete(ctx, key)
+	}
+	if err != nil {
+		c.o.Logger.Debug("index record left behind", "database", name, "error", err)
+	}
+	return nil
+}
+
+func pointOf(e *fence.Entry) Point {
+	return Point{ID: e.ID.String(), Slot: e.Slot, Generation: e.Generation, Time: e.Time, Label: e.Label}
+}

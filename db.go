@@ -1,0 +1,196 @@
+package tonbo
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"time"
+
+	"github.com/tonbo-go/tonbo/remote"
+)
+
+// DB is a *sql.DB whose commits can be made durable. Safe for concurrent use.
+//
+// A COMMIT returns as soon as the local copy has it (Options.Strict: when the remote has it). [DB.Synced] is the acknowledgement.
+type DB struct {
+	*sql.DB
+	h *handle
+}
+
+// Connections of a pool: few stay open, and none in an idle database, since each needs about a megabyte.
+const (
+	maxIdleConns    = 2
+	maxConnIdleTime = time.Minute
+)
+
+func newDB(h *handle) *DB {
+	db := sql.OpenDB(&connector{h: h, closes: true})
+	db.SetMaxIdleConns(maxIdleConns)
+	db.SetConnMaxIdleTime(maxConnIdleTime)
+	return &DB{db, h}
+}
+
+// Synced returns nil only when the remote durably holds every commit that returned before the call, and a round trip that began after the
+// call found this process still the owner. It makes that round trip also when there is nothing to ship. Concurrent calls share one.
+//
+// Errors, for errors.Is: [ErrFenced] and [ErrDeleted] (a [*FencedError] that names the file with what was not shipped): it is over, see
+// [DB.Reopen]. [ErrUnsynced]: not acknowledged, the commits are kept; call it again. It comes with its cause: ctx's error, [ErrUnauthorized], [ErrForbidden],
+// [ErrQuota]. [ErrCorrupt]: the local file was changed underneath. A ctx without a deadline gets Options.SyncTimeout.
+func (db *DB) Synced(ctx context.Context) error { return db.h.synced(ctx) }
+
+func (h *handle) synced(ctx context.Context) error {
+	if _, has := ctx.Deadline(); !has {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, h.o.SyncTimeout)
+		defer cancel()
+	}
+	return h.unsynced("sync", h.group.do(ctx))
+}
+
+// Gate runs fn, then Synced, and returns nil only if both did: wrap what leaves the process in it. An error of fn is returned as it is, and
+// nothing is synced then.
+func (db *DB) Gate(ctx context.Context, fn func() error) error {
+	if err := fn(); err != nil {
+		return err
+	}
+	return db.Synced(ctx)
+}
+
+// Done is closed when this handle can no longer commit; Err tells why. After Reopen, Done returns a new channel.
+func (db *DB) Done() <-chan struct{} {
+	db.h.mu.Lock()
+	defer db.h.mu.Unlock()
+	return db.h.done
+}
+
+// Err returns nil while this handle can commit, as far as it knows, and then why it cannot: a [*FencedError], [ErrClosed], [ErrCorrupt].
+func (db *DB) Err() error { return db.h.ended() }
+
+// Connector returns a connector to the same database, for sql.OpenDB and what wraps it (tracing, metrics). Close its pools before the DB; closing them
+// does not close the DB.
+func (db *DB) Connector() driver.Connector { return &connector{h: db.h} }
+
+// Close closes the connections, ships what is unshipped (for at most 30 s) and lets go of the local copy. An error says what was not shipped; it stays
+// in the local copy, where the next Open in this directory finds it. A second Close does nothing.
+func (db *DB) Close() error {
+	err := db.DB.Close() // closes the connector, if this is its pool
+	if cerr := db.h.close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// Requests counts requests, retries included, and bytes of bodies.
+type Requests = remote.Counts
+
+// Point is one state in a database's history.
+type Point struct {
+	ID         string // incarnation
+	Slot       uint64
+	Generation uint64
+	Time       time.Time
+	Label      string
+}
+
+// Status is a snapshot of a handle.
+type Status struct {
+	Name, ID       string
+	Generation     uint64 // ours
+	Slot           uint64 // last slot known to be stored
+	Point          Point  // of that slot
+	PendingCommits int    // committed here, not yet shipped
+	PendingBytes   int64  // pages of these, in bytes
+	Pages          int64  // size of the database
+	PagesLocal     int64  // of these, present in the local copy
+	ColdStart      bool   // the local copy was rebuilt from the remote
+	Lost           string // file with commits that were set aside, "" none
+	Requests       Requests
+	Strict         bool
+	Err            error // as DB.Err
+}
+
+// Status describes the handle. It sends no request.
+func (db *DB) Status() Status {
+	h := db.h
+	h.mu.Lock()
+	owner, vdb := h.owner, h.vdb
+	s := Status{Name: h.name, ColdStart: h.cold, Lost: h.lost, Strict: h.o.Strict, Err: h.err}
+	h.mu.Unlock()
+	last := owner.Last()
+	s.ID, s.Generation, s.Slot = owner.ID().String(), owner.Generation(), owner.Slot()
+	s.Point = Point{ID: s.ID, Slot: last.Slot, Generation: last.Generation, Time: last.Time, Label: last.Label}
+	s.PendingCommits, s.PendingBytes = vdb.Pending()
+	s.Pages = int64(vdb.PageCount())
+	s.PagesLocal = s.Pages
+	s.Requests = h.counter.Counts()
+	return s
+}
+
+// Reopen takes the database back after it was fenced: it claims the next generation and brings the local copy up to date, in place. Connections in
+// use are waited for, until ctx ends. On a handle that is not fenced it claims and continues all the same.
+func (db *DB) Reopen(ctx context.Context) error {
+	return wrap(db.h.name, "reopen", db.h.reopen(ctx, db.DB))
+}
+
+func (h *handle) reopen(ctx context.Context, pool *sql.DB) error {
+	if err := h.lockRound(ctx); err != nil {
+		return err
+	}
+	defer h.unlockRound()
+	h.mu.Lock()
+	closed, vdb := h.closed, h.vdb
+	h.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+	// (1) Nobody uses the local file any more.
+	reopening := fmt.Errorf("database %s is being reopened", h.name)
+	vdb.Refuse(reopening)
+	h.end(reopening, "")
+	h.mu.Lock()
+	h.epoch++ // idle connections are not given out again
+	h.mu.Unlock()
+	if err := h.drain(ctx, pool); err != nil {
+		return err
+	}
+	// (2) Is it still there?
+	head, err := h.log.Head(ctx)
+	if err != nil {
+		return err
+	}
+	if head == nil || head.Ends() {
+		return ErrNotFound
+	}
+	// (3) As Open does it.
+	if err := vdb.Detach(); err != nil {
+		return err
+	}
+	h.inflight, h.behind = nil, nil
+	if err := h.takeOver(ctx, head); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.err, h.done = nil, make(chan struct{})
+	return nil
+}
+
+// drain waits until no SQLite connection is open.
+func (h *handle) drain(ctx context.Context, pool *sql.DB) error {
+	pool.SetMaxIdleConns(-1)
+	defer pool.SetMaxIdleConns(maxIdleConns)
+	t := time.NewTicker(2 * time.Millisecond)
+	defer t.Stop()
+	for {
+		n := h.conns.Load()
+		if n == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d connections are in use: close rows, statements and transactions first: %w", n, ctx.Err())
+		case <-t.C:
+		}
+	}
+}

@@ -1,0 +1,360 @@
+package tonbo
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
+	sqlitedriver "github.com/ncruces/go-sqlite3/driver"
+	"github.com/ncruces/go-sqlite3/ext/fts5"
+
+	"github.com/tonbo-go/tonbo/vfs"
+)
+
+func init() { sql.Register("tonbo", sqlDriver{}) }
+
+// sqlDriver is the database/sql driver "tonbo". Its data source name is "tonbo:<name>?url=...&dir=...&strict=...&sync_every=...&pragma=name(value)".
+type sqlDriver struct{ c *connector }
+
+// Open implements [driver.Driver].
+func (d sqlDriver) Open(dsn string) (driver.Conn, error) {
+	return nil, errors.New("tonbo: use sql.Open or tonbo.Open")
+}
+
+// OpenConnector implements [driver.DriverContext]. The database is opened with the first connection.
+func (d sqlDriver) OpenConnector(dsn string) (driver.Connector, error) {
+	name, o, err := parseDSN(dsn)
+	if err != nil {
+		return nil, err
+	}
+	return &connector{name: name, o: o, closes: true}, nil
+}
+
+// parseDSN reads a data source name.
+func parseDSN(dsn string) (name string, o Options, err error) {
+	rest, ok := strings.CutPrefix(dsn, "tonbo:")
+	if !ok {
+		return "", o, fmt.Errorf("data source name %q: want tonbo:<name>?url=...&dir=...", dsn)
+	}
+	name, query, _ := strings.Cut(rest, "?")
+	name = strings.TrimPrefix(name, "///")
+	if name, err = url.PathUnescape(name); err != nil {
+		return "", o, fmt.Errorf("data source name: %w", err)
+	}
+	if err := ValidateName(name); err != nil {
+		return "", o, err
+	}
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		return "", o, fmt.Errorf("data source name: %w", err)
+	}
+	for k, v := range q {
+		val := v[len(v)-1]
+		var err error
+		switch k {
+		case "url":
+			o.URL = val
+		case "dir":
+			o.Dir = val
+		case "owner":
+			o.Owner = val
+		case "strict":
+			switch val {
+			case "1", "true":
+				o.Strict = true
+			case "0", "false":
+			default:
+				err = errors.New("want true or false")
+			}
+		case "sync_every":
+			o.SyncEvery, err = time.ParseDuration(val)
+		case "sync_timeout":
+			o.SyncTimeout, err = time.ParseDuration(val)
+		case "if_idle":
+			o.IfIdle, err = time.ParseDuration(val)
+		case "pragma":
+			o.Pragmas = map[string]string{}
+			for _, p := range v {
+				n, arg, ok := strings.Cut(strings.TrimSuffix(p, ")"), "(")
+				if !ok {
+					err = errors.New("want pragma=name(value)")
+				}
+				o.Pragmas[n] = arg
+			}
+		default:
+			err = errors.New("unknown; known are url, dir, owner, strict, sync_every, sync_timeout, if_idle, pragma")
+		}
+		if err != nil {
+			return "", o, fmt.Errorf("data source name: parameter %s=%q: %w", k, val, err)
+		}
+	}
+	return name, o, nil
+}
+
+// From returns the DB behind a pool that sql.Open("tonbo", ...) or [Open] made, nil for any other. A database that is not open yet is opened: ping it before to
+// see why that fails, since From returns nil then, too.
+func From(db *sql.DB) *DB {
+	d, ok := db.Driver().(sqlDriver)
+	if !ok || d.c == nil {
+		return nil
+	}
+	h, err := d.c.handle(context.Background())
+	if err != nil {
+		return nil
+	}
+	return &DB{db, h}
+}
+
+// connector connects to one database.
+type connector struct {
+	closes bool // Close closes the handle
+
+	name string // opened with the first connection, when h is nil
+	o    Options
+	mu   sync.Mutex
+	h    *handle
+}
+
+func (c *connector) Driver() driver.Driver { return sqlDriver{c} }
+
+func (c *connector) handle(ctx context.Context) (*handle, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.h == nil {
+		o, err := c.o.withDefaults()
+		if err != nil {
+			return nil, wrap(c.name, "open", err)
+		}
+		h, err := openHandle(ctx, c.name, o)
+		if err != nil {
+			return nil, wrap(c.name, "open", err)
+		}
+		c.h = h
+	}
+	return c.h, nil
+}
+
+// Close implements io.Closer: the pool is closed.
+func (c *connector) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closes || c.h == nil {
+		return nil
+	}
+	return c.h.close()
+}
+
+// Connect implements [driver.Connector].
+func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	h, err := c.handle(ctx)
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	epoch, closed := h.epoch, h.closed
+	h.mu.Unlock()
+	if closed {
+		return nil, fmt.Errorf("database %s: %w", h.name, ErrClosed)
+	}
+	h.conns.Add(1)
+	inner, err := h.connect(ctx)
+	if err != nil {
+		h.conns.Add(-1)
+		return nil, h.reason(err)
+	}
+	return &conn{inner, h, epoch}, nil
+}
+
+// connect opens a SQLite connection to the local copy.
+func (h *handle) connect(ctx context.Context) (sqlitedriver.Conn, error) {
+	_, vdb := h.current()
+	pragmas := map[string]string{"busy_timeout": "60000", "synchronous": "normal"}
+	for k, v := range h.o.Pragmas {
+		if k = strings.ToLower(k); k != "page_size" { // the database has its own
+			pragmas[k] = v
+		}
+	}
+	query := []string{"vfs=" + vfs.Name}
+	names := slices.Sorted(maps.Keys(pragmas))
+	if i := slices.Index(names, "busy_timeout"); i > 0 { // the others may have to wait
+		names = slices.Insert(slices.Delete(names, i, i+1), 0, "busy_timeout")
+	}
+	for _, k := range names {
+		query = append(query, "_pragma="+url.QueryEscape(k+"("+pragmas[k]+")"))
+	}
+	d, err := (&sqlitedriver.SQLite{}).OpenConnector(fileURI(vdb.Path(), strings.Join(query, "&")))
+	if err != nil {
+		return nil, err
+	}
+	c, err := d.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sc := c.(sqlitedriver.Conn)
+	if err := fts5.Register(sc.Raw()); err != nil {
+		sc.Close()
+		return nil, err
+	}
+	return sc, nil
+}
+
+// fileURI spells a path as SQLite's URI. https://sqlite.org/uri.html
+func fileURI(path, query string) string {
+	path = filepath.ToSlash(path)
+	if !strings.HasPrefix(path, "/") { // a Windows drive
+		path = "/" + path
+	}
+	u := url.URL{Path: path}
+	return "file:" + u.EscapedPath() + "?" + query
+}
+
+// translate replaces the private result codes of package vfs by the errors behind them.
+func translate(name string, vdb *vfs.Database, err error) error {
+	if err == nil || err == io.EOF || err == driver.ErrSkip || err == driver.ErrBadConn {
+		return err
+	}
+	var code sqlite3.ExtendedErrorCode
+	if !errors.As(err, &code) || code != vfs.CodeRefused && code != vfs.CodeUnsupported {
+		return err
+	}
+	why := vdb.Reason(code)
+	if why == nil {
+		return err
+	}
+	return wrap(name, "commit", fmt.Errorf("%w (%w)", why, err))
+}
+
+// conn is a connection whose errors are ours.
+type conn struct {
+	sqlitedriver.Conn
+	h     *handle
+	epoch int
+}
+
+var (
+	_ sqlitedriver.Conn        = (*conn)(nil)
+	_ driver.ExecerContext     = (*conn)(nil)
+	_ driver.NamedValueChecker = (*conn)(nil)
+	_ driver.SessionResetter   = (*conn)(nil)
+	_ driver.Validator         = (*conn)(nil)
+)
+
+func (c *conn) stale() bool {
+	c.h.mu.Lock()
+	defer c.h.mu.Unlock()
+	return c.epoch != c.h.epoch
+}
+
+// ResetSession keeps connections from before a re-open out of use.
+func (c *conn) ResetSession(context.Context) error {
+	if c.stale() {
+		return driver.ErrBadConn
+	}
+	return nil
+}
+
+// IsValid tells the pool whether to keep the connection.
+func (c *conn) IsValid() bool { return !c.stale() }
+
+func (c *conn) Close() error {
+	defer c.h.conns.Add(-1)
+	return c.Conn.Close()
+}
+
+func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
+	t, err := c.Conn.BeginTx(ctx, o)
+	if err != nil {
+		return nil, c.h.reason(err)
+	}
+	return tx{t, c.h}, nil
+}
+
+func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	s, err := c.Conn.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, c.h.reason(err)
+	}
+	return &stmt{s.(sqliteStmt), c.h}, nil
+}
+
+func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	r, err := c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
+	if err != nil {
+		return nil, c.h.reason(err)
+	}
+	return r, nil
+}
+
+func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
+	return c.Conn.(driver.NamedValueChecker).CheckNamedValue(v)
+}
+
+type tx struct {
+	driver.Tx
+	h *handle
+}
+
+func (t tx) Commit() error { return t.h.reason(t.Tx.Commit()) }
+
+// sqliteStmt is what the driver's statements implement.
+type sqliteStmt interface {
+	driver.Stmt
+	driver.StmtExecContext
+	driver.StmtQueryContext
+	driver.NamedValueChecker
+}
+
+type stmt struct {
+	sqliteStmt
+	h *handle
+}
+
+func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	r, err := s.sqliteStmt.ExecContext(ctx, args)
+	if err != nil {
+		return nil, s.h.reason(err)
+	}
+	return r, nil
+}
+
+func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	r, err := s.sqliteStmt.QueryContext(ctx, args)
+	if err != nil {
+		return nil, s.h.reason(err)
+	}
+	return &rows{r.(sqliteRows), s.h}, nil
+}
+
+// sqliteRows is what the driver's rows implement.
+type sqliteRows interface {
+	driver.Rows
+	driver.RowsColumnTypeDatabaseTypeName
+	driver.RowsColumnTypeNullable
+	driver.RowsColumnTypeScanType
+}
+
+// rows may end in a COMMIT (INSERT ... RETURNING).
+type rows struct {
+	sqliteRows
+	h *handle
+}
+
+func (r *rows) Next(dest []driver.Value) error {
+	if err := r.sqliteRows.Next(dest); err != nil {
+		return r.h.reason(err)
+	}
+	return nil
+}
+
+func (r *rows) Close() error { return r.h.reason(r.sqliteRows.Close()) }

@@ -1,0 +1,151 @@
+package tonbo
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tonbo-go/tonbo/cache"
+	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/remote"
+	"github.com/tonbo-go/tonbo/vfs"
+)
+
+// Errors, for errors.Is. What wraps them names the database, the object or file, and what to do.
+var (
+	ErrNotFound     = errors.New("no such database")
+	ErrExists       = errors.New("database exists")
+	ErrDeleted      = errors.New("database was deleted")
+	ErrExpired      = errors.New("database has expired")
+	ErrFenced       = errors.New("another process took the database over")
+	ErrBusy         = errors.New("database has an active owner")
+	ErrLocked       = errors.New("local copy is open elsewhere")
+	ErrUnsynced     = errors.New("not synced")
+	ErrUnauthorized = errors.New("credentials refused")
+	ErrForbidden    = errors.New("access denied")
+	ErrFrozen       = errors.New("database is frozen")
+	ErrProtected    = errors.New("database is protected")
+	ErrQuota        = errors.New("quota exceeded")
+	ErrCorrupt      = errors.New("data damaged")
+	ErrForeignFile  = errors.New("file is not tonbo's")
+	ErrRemoteLost   = errors.New("remote has lost entries")
+	ErrStoreUnfit   = errors.New("store unfit")
+	ErrUnsupported  = errors.New("not supported")
+	ErrClosed       = errors.New("handle is closed")
+	ErrName         = errors.New("invalid name")
+)
+
+// FencedError is [ErrFenced], or [ErrDeleted] when the database was deleted: this handle can no longer commit.
+type FencedError struct {
+	Name         string
+	Generation   uint64    // ours
+	ByGeneration uint64    // the new owner's
+	By           string    // who it says it is
+	At           time.Time // when it took over, by its clock
+	Lost         string    // file with our commits that were not shipped, "" when there are none
+	Deleted      bool
+	aside        error // why there is no such file although there are such commits
+}
+
+func (e *FencedError) Error() string {
+	s := fmt.Sprintf("database %s: generation %d was fenced by generation %d (%s) at %s", e.Name, e.Generation, e.ByGeneration, e.By, e.At.UTC().Format(time.RFC3339))
+	if e.Deleted {
+		s = fmt.Sprintf("database %s was deleted by %s at %s", e.Name, e.By, e.At.UTC().Format(time.RFC3339))
+	}
+	switch {
+	case e.Lost != "":
+		s += "; commits that were not shipped are in " + e.Lost
+	case e.aside != nil:
+		s += fmt.Sprintf("; commits that were not shipped are still in the local copy, since they could not be set aside: %v", e.aside)
+	}
+	if e.Deleted {
+		return s
+	}
+	return s + "; Reopen takes it back"
+}
+
+// Is makes errors.Is see ErrFenced or ErrDeleted.
+func (e *FencedError) Is(target error) bool {
+	return target == ErrDeleted && e.Deleted || target == ErrFenced && !e.Deleted
+}
+
+// LockedError is [ErrLocked] and names the process that has the local copy.
+type LockedError struct {
+	Name string
+	Path string
+	PID  int // 0: unknown
+}
+
+func (e *LockedError) Error() string {
+	return fmt.Sprintf("database %s: local copy %s is open in process %d; close it there, or set another Dir", e.Name, e.Path, e.PID)
+}
+
+// Is makes errors.Is see ErrLocked.
+func (e *LockedError) Is(target error) bool { return target == ErrLocked }
+
+// kinds maps the errors of the packages below to the public ones.
+var kinds = []struct{ from, to error }{
+	{remote.ErrUnauthorized, ErrUnauthorized},
+	{remote.ErrDenied, ErrForbidden},
+	{remote.ErrQuota, ErrQuota},
+	{remote.ErrUnfit, ErrStoreUnfit},
+	{fence.ErrNoDatabase, ErrNotFound},
+	{fence.ErrTaken, ErrExists},
+	{fence.ErrFrozen, ErrFrozen},
+	{fence.ErrBusy, ErrBusy},
+	{fence.ErrDamaged, ErrCorrupt},
+	{cache.ErrForeign, ErrForeignFile},
+	{vfs.ErrUnsupported, ErrUnsupported},
+	{vfs.ErrCorrupt, ErrCorrupt},
+}
+
+// dbError is an error of one database, and the public kind that it is.
+type dbError struct {
+	name, doing string
+	kind        error
+	err         error
+}
+
+func (e *dbError) Error() string {
+	s := "database " + e.name + ": " + e.doing
+	if e.kind != nil && (e.err == nil || !errors.Is(e.err, e.kind)) {
+		s += ": " + e.kind.Error()
+	}
+	if e.err != nil {
+		s += ": " + e.err.Error()
+	}
+	return s
+}
+
+func (e *dbError) Unwrap() []error {
+	var u []error
+	if e.kind != nil {
+		u = append(u, e.kind)
+	}
+	if e.err != nil {
+		u = append(u, e.err)
+	}
+	return u
+}
+
+// wrap makes err an error of the database name while doing, with the public kind that fits.
+func wrap(name, doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var already *dbError
+	var fenced *FencedError
+	if errors.As(err, &already) || errors.As(err, &fenced) {
+		return err
+	}
+	var locked *cache.LockedError
+	if errors.As(err, &locked) {
+		return &LockedError{Name: name, Path: locked.Path, PID: locked.PID}
+	}
+	for _, k := range kinds {
+		if errors.Is(err, k.from) {
+			return &dbError{name, doing, k.to, err}
+		}
+	}
+	return &dbError{name, doing, nil, err}
+}

@@ -1,0 +1,7 @@
+//go:build !unix
+
+package tonbo
+
+import "os"
+
+func stopProcess(*os.Process) {}

@@ -1,0 +1,89 @@
+package tonbo
+
+import (
+	"context"
+	"sync"
+)
+
+// group lets concurrent callers share a round trip (group commit, R1). A caller is answered only by a run that started after it called.
+type group struct {
+	run func(ctx context.Context) error
+
+	mu      sync.Mutex
+	next    *batch // callers that wait for the next run
+	running bool
+	wg      sync.WaitGroup
+}
+
+// batch is the callers of one run. The run ends early when none of them waits any more.
+type batch struct {
+	done    chan struct{}
+	err     error
+	waiters int // guarded by group.mu
+	ctx     context.Context
+	cancel  context.CancelFunc
+}
+
+// do waits for a run that started after it was called. It leaves when ctx ends; the run goes on while others wait.
+func (g *group) do(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	b := g.next
+	if b == nil {
+		b = &batch{done: make(chan struct{})}
+		b.ctx, b.cancel = context.WithCancel(context.Background())
+		g.next = b
+	}
+	b.waiters++
+	if !g.running {
+		g.running = true
+		g.wg.Add(1)
+		go g.loop()
+	}
+	g.mu.Unlock()
+	select {
+	case <-b.done:
+		return b.err
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	b.waiters--
+	last := b.waiters == 0
+	if last && g.next == b { // not begun
+		g.next = nil
+		g.mu.Unlock()
+		b.cancel()
+		return ctx.Err()
+	}
+	g.mu.Unlock()
+	if !last {
+		return ctx.Err()
+	}
+	b.cancel()
+	<-b.done // nothing of ours runs on when we return, and its error says what was in the way
+	return b.err
+}
+
+// loop runs batches until nobody waits.
+func (g *group) loop() {
+	defer g.wg.Done()
+	for {
+		g.mu.Lock()
+		b := g.next
+		g.next = nil
+		if b == nil {
+			g.running = false
+			g.mu.Unlock()
+			return
+		}
+		g.mu.Unlock()
+		b.err = g.run(b.ctx)
+		close(b.done)
+		b.cancel()
+	}
+}
+
+// wait returns when no run is under way.
+func (g *group) wait() { g.wg.Wait() }

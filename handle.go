@@ -1,0 +1,213 @@
+package tonbo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tonbo-go/tonbo/cache"
+	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/remote"
+	"github.com/tonbo-go/tonbo/vfs"
+)
+
+// handle is what a DB and its connections share: one open database.
+type handle struct {
+	name    string
+	o       Options
+	counter remote.Counter
+	store   remote.Store // counted
+	log     *fence.Log
+	dir     *cache.Dir
+
+	// round is held (by a value in it) by whoever talks to the log, R1.
+	round chan struct{}
+	group group
+
+	conns atomic.Int64 // open SQLite connections
+
+	mu     sync.Mutex // guards what follows
+	owner  *fence.Owner
+	vdb    *vfs.Database
+	epoch  int           // rises with each Reopen
+	done   chan struct{} // closed when this handle can no longer commit
+	err    error         // then: why
+	lost   string        // file with commits set aside
+	cold   bool          // the local copy was rebuilt
+	closed bool
+
+	inflight *shipment // appended, outcome unknown; guarded by round
+	behind   error     // guarded by round: the remote holds a transaction that was rolled back here
+	tail     tailSize  // guarded by round
+
+	background sync.WaitGroup
+	wake       chan struct{} // SyncEvery: a commit has become certain
+	stop       context.CancelFunc
+	life       context.Context // ends with the handle
+}
+
+func newHandle(name string, o Options, base remote.Store) *handle {
+	h := &handle{name: name, o: o, round: make(chan struct{}, 1), done: make(chan struct{}), wake: make(chan struct{}, 1)}
+	h.store = remote.Counted(base, &h.counter)
+	h.log = fence.New(h.store, name, fence.Options{Owner: o.Owner, Logger: o.Logger})
+	h.life, h.stop = context.WithCancel(context.Background())
+	h.group.run = h.syncRound
+	return h
+}
+
+// lockRound takes the right to talk to the log.
+func (h *handle) lockRound(ctx context.Context) error {
+	select {
+	case h.round <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (h *handle) unlockRound() { <-h.round }
+
+// current returns the owner and the observed file.
+func (h *handle) current() (*fence.Owner, *vfs.Database) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.owner, h.vdb
+}
+
+// fenced ends this handle's ownership: later COMMITs are refused, and commits that were not shipped are set aside. The caller holds the round.
+func (h *handle) fenced(fe *fence.FencedError) error {
+	owner, vdb := h.current()
+	h.mu.Lock()
+	if h.err != nil {
+		defer h.mu.Unlock()
+		return h.err
+	}
+	h.mu.Unlock()
+	e := &FencedError{
+		Name: h.name, Generation: owner.Generation(), ByGeneration: fe.By.Generation, By: fe.By.Owner, At: fe.By.Time,
+		Deleted: errors.Is(fe, fence.ErrDeleted),
+	}
+	first := *e
+	vdb.Refuse(&first) // before the copy: what commits until here is in it
+	if commits, _ := vdb.Pending(); commits > 0 {
+		e.Lost, e.aside = h.setAside(vdb, owner.Generation())
+	}
+	vdb.Refuse(e)
+	h.end(e, e.Lost)
+	h.o.Logger.Warn("fenced", "event", "fenced", "database", h.name, "generation", e.Generation, "by", e.By, "by_generation", e.ByGeneration, "lost", e.Lost)
+	return e
+}
+
+// setAside copies the local database, with the commits that were not shipped, out of the way.
+func (h *handle) setAside(vdb *vfs.Database, generation uint64) (string, error) {
+	path, err := h.dir.KeepAside(generation, func(w writer) error { return vdb.CopyTo(h.life, w) })
+	if err != nil {
+		return "", err
+	}
+	if err := h.dir.SetLost(path); err != nil { // they would be set aside once more at the next Open: twice is better than never
+		h.o.Logger.Warn("state not written", "database", h.name, "error", err)
+	}
+	return path, nil
+}
+
+// end records why this handle can no longer commit.
+func (h *handle) end(err error, lost string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.err == nil {
+		h.err = err
+		close(h.done)
+	}
+	if lost != "" {
+		h.lost = lost
+	}
+}
+
+// reason translates what SQLite reports as a private result code into the error behind it.
+func (h *handle) reason(err error) error {
+	_, vdb := h.current()
+	return translate(h.name, vdb, err)
+}
+
+// close ships what is unshipped, ends the ownership and lets go of the files. The connections are closed, or refused from now on.
+func (h *handle) close() error {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return nil
+	}
+	h.closed = true
+	vdb, ended := h.vdb, h.err
+	h.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	closing := fmt.Errorf("database %s: %w", h.name, ErrClosed)
+	// (1) No new commits.
+	vdb.Refuse(closing)
+	fault("close:refused")
+	// (2) Ship the last ones, in the close entry.
+	var err error
+	if ended == nil {
+		err = h.closeLog(ctx)
+	}
+	fault("close:shipped")
+	// (3) Nothing runs any more.
+	h.stop()
+	h.group.wait()
+	h.background.Wait()
+	h.end(closing, "")
+	// (4) Let go of the files. They stay: what could not be shipped is found by the next Open.
+	if derr := vdb.Detach(); derr != nil && err == nil {
+		err = wrap(h.name, "close", derr)
+	}
+	if err == nil && ended == nil {
+		if cerr := h.dir.CleanClose(); cerr != nil {
+			h.o.Logger.Debug("close not recorded", "database", h.name, "error", cerr)
+		}
+	}
+	if cerr := h.dir.Close(); cerr != nil && err == nil {
+		err = wrap(h.name, "close", cerr)
+	}
+	return err
+}
+
+// autoSync ships in the background, at most every after a commit.
+func (h *handle) autoSync(every time.Duration) {
+	defer h.background.Done()
+	for {
+		select {
+		case <-h.life.Done():
+			return
+		case <-h.wake:
+		}
+		t := time.NewTimer(every)
+		select {
+		case <-h.life.Done():
+			t.Stop()
+			return
+		case <-t.C:
+		}
+		ctx, cancel := context.WithTimeout(h.life, h.o.SyncTimeout)
+		if err := h.group.do(ctx); err != nil && h.life.Err() == nil {
+			h.o.Logger.Warn("background sync failed", "event", "sync_failed", "database", h.name, "error", err)
+			select { // try again, unless it is over
+			case <-h.done:
+			default:
+				h.committed()
+			}
+		}
+		cancel()
+	}
+}
+
+// committed is told of each commit that has become certain.
+func (h *handle) committed() {
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}

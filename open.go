@@ -1,0 +1,372 @@
+package tonbo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tonbo-go/tonbo/cache"
+	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/segment"
+	"github.com/tonbo-go/tonbo/remote"
+	"github.com/tonbo-go/tonbo/vfs"
+)
+
+// Open takes the database over and brings a local copy up to date. It never creates one.
+//
+// From here on the former owner's commits are refused. Errors, for errors.Is: [ErrNotFound], [ErrLocked] (the local copy is open, here
+// or in another process), [ErrForeignFile], [ErrBusy] (Options.IfIdle), [ErrFrozen], [ErrCorrupt], [ErrRemoteLost], [ErrStoreUnfit], [ErrUnauthorized],
+// [ErrForbidden]. Close the DB.
+func Open(ctx context.Context, name string, o Options) (*DB, error) {
+	if err := ValidateName(name); err != nil {
+		return nil, err
+	}
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, wrap(name, "open", err)
+	}
+	h, err := openHandle(ctx, name, o)
+	if err != nil {
+		return nil, wrap(name, "open", err)
+	}
+	return newDB(h), nil
+}
+
+func openHandle(ctx context.Context, name string, o Options) (_ *handle, err error) {
+	store, err := openStore(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	h := newHandle(name, o, store)
+	defer func() {
+		if err != nil {
+			h.stop()
+			if h.dir != nil {
+				h.dir.Close()
+			}
+		}
+	}()
+	// (1) Is there such a database? The probe of the account's first use runs beside.
+	var head *fence.Entry
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return remote.ProbeOnce(gctx, h.store) })
+	g.Go(func() (err error) { head, err = h.log.Head(gctx); return err })
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	if head == nil || head.Ends() {
+		return nil, fence.ErrNoDatabase
+	}
+	if since := time.Since(head.Time); o.IfIdle > 0 && head.Kind != fence.Close && since < o.IfIdle {
+		return nil, &dbError{name, "open", ErrBusy, fmt.Errorf("%s wrote %s ago; Options.IfIdle is %s", head.Owner, since.Round(time.Millisecond), o.IfIdle)}
+	}
+	// (2) The local directory is ours before we claim: a claim that cannot be served would fence an owner for nothing.
+	h.dir, err = cache.Open(o.Dir, name, cache.Options{Logger: o.Logger, Fault: cacheFault})
+	if err != nil {
+		return nil, err
+	}
+	if err := h.sweepSpools(); err != nil {
+		return nil, err
+	}
+	// (3) Claim, and what follows from it.
+	if err := h.takeOver(ctx, head); err != nil {
+		return nil, err
+	}
+	if o.SyncEvery > 0 {
+		h.background.Add(1)
+		go h.autoSync(o.SyncEvery)
+	}
+	return h, nil
+}
+
+// sweepSpools removes what a process that was killed while shipping left.
+func (h *handle) sweepSpools() error {
+	old, err := filepath.Glob(filepath.Join(filepath.Dir(h.dir.Path()), spoolPattern))
+	if err != nil {
+		return nil // the directory's own name has no meaning as a pattern: nothing is lost but room
+	}
+	for _, f := range old {
+		if err := os.Remove(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeOver claims the database and makes the local copy what the log says.
+func (h *handle) takeOver(ctx context.Context, head *fence.Entry) error {
+	if err := h.notAhead(head); err != nil {
+		return err
+	}
+	fault("open:before-claim")
+	// (1) Claim. What Open has to read is read beside the LIST that confirms it.
+	var t *tailReader
+	owner, err := h.log.Claim(ctx, fence.ClaimOptions{Head: head, Load: func(ctx context.Context, o *fence.Owner) error {
+		t = h.newTail(o.Prev())
+		return t.load(ctx, h.floor(o.Prev()))
+	}})
+	if err != nil {
+		return err
+	}
+	fault("open:claimed")
+	// (2) The local copy: warm if it can be verified, else from nothing.
+	local, err := h.warmStart(ctx, owner, t)
+	if err != nil {
+		return err
+	}
+	cold := local == nil
+	if cold {
+		if local, err = h.coldStart(ctx, owner, t); err != nil {
+			return err
+		}
+	}
+	owner.Forget()
+	fault("open:local")
+	// (3) Observe it.
+	return h.attach(owner, local, cold, t)
+}
+
+// notAhead refuses a remote that has lost what it acknowledged: the local copy knows a later slot of the same incarnation.
+func (h *handle) notAhead(head *fence.Entry) error {
+	st := h.dir.State()
+	if st == nil || st.ID != [16]byte(head.ID) || st.Store != h.store.String() || st.Slot <= head.Slot {
+		return nil
+	}
+	return &dbError{h.name, "open", ErrRemoteLost, fmt.Errorf("%s ends at slot %d, the local copy %s knows slot %d; the remote was rolled back or replaced: restore it, or move the local copy away to go on with what the remote has",
+		h.store, head.Slot, h.dir.Path(), st.Slot)}
+}
+
+// local is the local file as it stands when SQLite may open it.
+type local struct {
+	pageCount uint32
+	unshipped []vfs.PageSum // pages that differ from the last shipped state
+	changed   bool          // it does differ
+}
+
+func (h *handle) attach(owner *fence.Owner, l *local, cold bool, t *tailReader) error {
+	_, shipped, _ := h.dir.Position()
+	vdb, err := vfs.Attach(h.dir.Path(), vfs.Options{
+		PageSize: int(owner.State().PageSize), PageCount: l.pageCount, Sum: segment.PageSum,
+		BeforeCommit: h.beforeCommit(), AfterCommit: h.committed,
+		BeforeReset: func(s vfs.Spill) error {
+			fault("spill")
+			if _, n, _ := h.dir.Position(); s.MinCount < n {
+				if err := h.dir.Shrunk(s.MinCount); err != nil {
+					return err
+				}
+			}
+			pages := make([]cache.PageSum, len(s.Pages))
+			for i, p := range s.Pages {
+				pages[i] = cache.PageSum(p)
+			}
+			return h.dir.Spilled(pages)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if l.changed {
+		vdb.MarkDirty(l.unshipped, shipped)
+		h.committed()
+	}
+	h.tail = t.size()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.owner, h.vdb, h.cold = owner, vdb, cold
+	h.epoch++
+	return nil
+}
+
+func (h *handle) beforeCommit() func(context.Context, *vfs.Held) error {
+	if !h.o.Strict {
+		return nil
+	}
+	return h.strictCommit
+}
+
+// floor is the newest slot whose pages the local copy has, if it can be of use: the reader need not go below it. 0: none.
+func (h *handle) floor(prev *fence.Entry) uint64 {
+	st := h.dir.State()
+	if st == nil || st.ID != [16]byte(prev.ID) || st.Name != h.name || st.Store != h.store.String() || st.PageSize != prev.State.PageSize || st.Lost != "" {
+		return 0
+	}
+	if st.Boot == "" {
+		return 0
+	}
+	return st.Slot
+}
+
+// warmStart uses what the local directory holds, if every page of it can be verified. nil: it cannot; unshipped commits in it have been set aside.
+func (h *handle) warmStart(ctx context.Context, owner *fence.Owner, t *tailReader) (*local, error) {
+	st := h.dir.State()
+	if st == nil {
+		if why := h.dir.Damaged(); why != "" {
+			h.o.Logger.Warn("local copy rebuilt", "event", "rebuilt", "database", h.name, "why", why)
+			return nil, h.saveDamaged(ctx, owner)
+		}
+		return nil, nil
+	}
+	prev := owner.Prev()
+	floor := h.floor(prev)
+	if floor == 0 {
+		if st.Lost != "" && st.ID == [16]byte(prev.ID) { // set aside already
+			h.mu.Lock()
+			h.lost = st.Lost
+			h.mu.Unlock()
+			return nil, nil
+		}
+		return nil, h.saveUnshipped(ctx, st, "it is of another "+h.differs(st, prev))
+	}
+	entries, err := t.above(ctx, floor)
+	if err != nil {
+		return nil, err
+	}
+	own := prev.Generation == st.Generation
+	// A claim without pages in between changes nothing that our commits stand on.
+	unmoved := own || len(entries) == 0
+	var newer []cache.Shipped
+	if own {
+		for _, e := range entries {
+			s, err := h.sumsOf(ctx, e)
+			if err != nil {
+				return nil, err
+			}
+			newer = append(newer, s)
+		}
+	}
+	rec, err := h.dir.Recover(ctx, newer)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case len(rec.Damaged) > 0:
+		h.o.Logger.Warn("local copy rebuilt", "event", "rebuilt", "database", h.name, "why", rec.Reason, "pages", len(rec.Damaged))
+		if len(rec.Unshipped) == 0 && rec.Rebooted {
+			return nil, nil
+		}
+		return nil, h.saveDamaged(ctx, owner)
+	case len(rec.Unshipped) > 0 && !unmoved:
+		return nil, h.saveUnshipped(ctx, st, fmt.Sprintf("%s has taken the database over since", prev.Owner))
+	case !unmoved: // nothing of ours: only the pages that changed since
+		return h.catchUp(ctx, owner, t, st, entries)
+	}
+	if err := h.dir.SetGeneration(owner.Generation(), owner.Slot()); err != nil {
+		return nil, err
+	}
+	l := &local{pageCount: rec.PageCount, changed: len(rec.Unshipped) > 0}
+	for _, p := range rec.Unshipped {
+		l.unshipped = append(l.unshipped, vfs.PageSum{Page: p, Sum: rec.Sums[p-1]})
+	}
+	return l, nil
+}
+
+func (h *handle) differs(st *cache.State, prev *fence.Entry) string {
+	switch {
+	case st.Store != h.store.String():
+		return "remote (" + st.Store + ")"
+	case st.Name != h.name:
+		return "database (" + st.Name + ")"
+	case st.ID != [16]byte(prev.ID):
+		return "incarnation: the database was deleted and created again"
+	}
+	return "form"
+}
+
+// saveUnshipped sets commits aside that were never shipped and cannot be any more, if there are any.
+func (h *handle) saveUnshipped(ctx context.Context, st *cache.State, why string) error {
+	rec, err := h.dir.Recover(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if len(rec.Unshipped) == 0 && (len(rec.Damaged) == 0 || rec.Rebooted) {
+		return nil
+	}
+	if st.Store != h.store.String() {
+		return &dbError{h.name, "open", ErrForeignFile, fmt.Errorf("the local copy %s holds commits that were never shipped to %s; open it with that remote, set another Dir, or move it away", h.dir.Path(), st.Store)}
+	}
+	return h.saveFile(ctx, st.Generation, why)
+}
+
+// saveDamaged sets a local copy aside in which not every page can be verified: there may be commits in it.
+func (h *handle) saveDamaged(ctx context.Context, owner *fence.Owner) error {
+	generation := owner.Generation() - 1
+	if st := h.dir.State(); st != nil {
+		generation = st.Generation
+	}
+	return h.saveFile(ctx, generation, "not every page of it can be verified")
+}
+
+func (h *handle) saveFile(ctx context.Context, generation uint64, why string) error {
+	if fi, err := os.Stat(h.dir.Path()); errors.Is(err, os.ErrNotExist) || err == nil && fi.Size() == 0 {
+		return nil
+	}
+	// What is in the write-ahead log comes along as far as SQLite itself finds it sound.
+	if err := checkpointFile(h.dir.Path()); err != nil {
+		h.o.Logger.Debug("set aside without its write-ahead log", "database", h.name, "error", err)
+	}
+	path, err := h.dir.KeepAside(generation, func(w io.Writer) error { return copyPlain(w, h.dir.Path()) })
+	if err != nil {
+		return fmt.Errorf("commits that were not shipped could not be set aside: %w", err)
+	}
+	h.mu.Lock()
+	h.lost = path
+	h.mu.Unlock()
+	h.o.Logger.Warn("commits set aside", "event", "lost", "database", h.name, "file", path, "why", why)
+	return nil
+}
+
+// coldStart rebuilds the local copy from the remote alone.
+func (h *handle) coldStart(ctx context.Context, owner *fence.Owner, t *tailReader) (*local, error) {
+	if err := h.dir.Reset(); err != nil {
+		return nil, err
+	}
+	entries, err := t.above(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	r, err := h.newRestorer(owner, t, nil)
+	if err != nil {
+		return nil, err
+	}
+	return h.rebuild(ctx, owner, r, entries)
+}
+
+// catchUp writes the pages that others have changed into a local copy that is exactly an earlier slot.
+func (h *handle) catchUp(ctx context.Context, owner *fence.Owner, t *tailReader, st *cache.State, entries []*fence.Entry) (*local, error) {
+	if err := h.dir.Vacate(); err != nil { // until it is done the copy is neither state
+		return nil, err
+	}
+	r, err := h.newRestorer(owner, t, st.Sums)
+	if err != nil {
+		return nil, err
+	}
+	return h.rebuild(ctx, owner, r, entries)
+}
+
+func (h *handle) rebuild(ctx context.Context, owner *fence.Owner, r *restorer, entries []*fence.Entry) (*local, error) {
+	err := r.apply(ctx, entries)
+	if err == nil {
+		err = r.finish(owner)
+	}
+	if cerr := r.f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return nil, err
+	}
+	fault("restore:written")
+	s := owner.State()
+	if err := h.dir.Begin(cache.State{
+		Name: h.name, Store: h.store.String(), ID: owner.ID(), Generation: owner.Generation(), Slot: owner.Slot(),
+		PageSize: s.PageSize, Checksum: s.Checksum, Sums: r.sums,
+	}); err != nil {
+		return nil, err
+	}
+	return &local{pageCount: s.PageCount}, nil
+}

@@ -1,0 +1,111 @@
+package tonbo
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/tonbo-go/tonbo/remote"
+)
+
+// Hydration says when the pages of a cold start are fetched.
+type Hydration int
+
+// All of them fetch every page before Open returns in this version.
+const (
+	HydrateBackground Hydration = iota
+	HydrateNone
+	HydrateFull
+)
+
+// Options of Open and NewClient. The zero value works when $TONBO_URL is set.
+type Options struct {
+	// URL is where databases live: s3://bucket/prefix, file:///dir or mem://name. Default $TONBO_URL.
+	URL string
+	// Remote is used instead of URL.
+	Remote remote.Store
+	// Dir holds local copies, one folder a database. Default $TONBO_DIR, else the user's cache directory + /tonbo, else the temporary directory + /tonbo.
+	Dir string
+	// Hydration of a cold start.
+	Hydration Hydration
+	// Strict makes COMMIT wait until the remote holds the transaction; refused, it fails and leaves no trace.
+	Strict bool
+	// SyncEvery > 0 also ships in the background, at most this long after a commit.
+	SyncEvery time.Duration
+	// SyncTimeout bounds a Synced whose ctx has no deadline, and a strict COMMIT. Default 30 s.
+	SyncTimeout time.Duration
+	// Owner is who we are, shown to whoever is fenced. Default host:pid.
+	Owner string
+	// IfIdle > 0: do not take over from an owner that wrote within this time ([ErrBusy]). Advisory: it compares clocks.
+	IfIdle time.Duration
+	// Pragmas are set on every connection, in the order of their names. Defaults: busy_timeout 60000 ms, synchronous NORMAL. page_size also sets the page
+	// size of a database at its creation.
+	Pragmas map[string]string
+	// Logger gets events that no error tells of. Default none.
+	Logger *slog.Logger
+	// Progress is called while long work goes on, from one goroutine at a time.
+	Progress func(Progress)
+}
+
+// Progress of long work.
+type Progress struct {
+	Name  string // database
+	Doing string // "restore", "ship"
+	Done  int64  // bytes of pages
+	Total int64  // bytes of pages, 0 while unknown
+}
+
+const (
+	defaultSyncTimeout = 30 * time.Second
+	closeTimeout       = 30 * time.Second
+)
+
+// withDefaults fills in what is not set. It does not touch the remote.
+func (o Options) withDefaults() (Options, error) {
+	if o.Remote == nil {
+		if o.URL == "" {
+			o.URL = os.Getenv("TONBO_URL")
+		}
+		if o.URL == "" {
+			return o, errors.New("no remote: set Options.URL or $TONBO_URL (s3://bucket/prefix, file:///dir, mem://name), or Options.Remote")
+		}
+	}
+	if o.Dir == "" {
+		o.Dir = os.Getenv("TONBO_DIR")
+	}
+	if o.Dir == "" {
+		dir, err := os.UserCacheDir()
+		if err != nil {
+			dir = os.TempDir()
+		}
+		o.Dir = filepath.Join(dir, "tonbo")
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return o, fmt.Errorf("Options.Dir %q: %w", o.Dir, err)
+	}
+	o.Dir = dir
+	if o.SyncTimeout <= 0 {
+		o.SyncTimeout = defaultSyncTimeout
+	}
+	if o.Owner == "" {
+		host, _ := os.Hostname()
+		o.Owner = fmt.Sprintf("%s:%d", host, os.Getpid())
+	}
+	if len(o.Owner) > 256 {
+		o.Owner = o.Owner[:256]
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	for k, v := range o.Pragmas {
+		if strings.ContainsAny(k+v, ";()\x00") || k == "" {
+			return o, fmt.Errorf("Options.Pragmas[%q] = %q: want a pragma's name and a plain value", k, v)
+		}
+	}
+	return o, nil
+}

@@ -1,0 +1,412 @@
+package tonbo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/ncruces/go-sqlite3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tonbo-go/tonbo/cache"
+	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/segment"
+	"github.com/tonbo-go/tonbo/remote"
+)
+
+const (
+	readAhead  = 16       // entries read at once
+	keptLimit  = 32 << 20 // bytes of payloads kept between finding the entries and applying them
+	stepBack   = 16       // slots read at once while the tail is not known
+	absentness = 4        // tries before a slot that must be there is taken for gone
+)
+
+// tailReader finds and reads the entries that carry the pages of a state: those above the newest whole entry, up to head.
+type tailReader struct {
+	h    *handle
+	head *fence.Entry
+
+	mu    sync.Mutex
+	kept  map[uint64]*fence.Entry // read, with their payloads
+	bytes int64
+	slots []uint64 // ascending, of entries that carry pages
+	floor uint64   // slots is complete above it
+	known bool
+}
+
+func (h *handle) newTail(head *fence.Entry) *tailReader {
+	t := &tailReader{h: h, head: head, kept: map[uint64]*fence.Entry{}}
+	t.keep(head)
+	return t
+}
+
+// keep remembers an entry's payload while there is room.
+func (t *tailReader) keep(e *fence.Entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e.Payload != nil && t.bytes+int64(len(e.Payload)) > keptLimit && e != t.head {
+		return
+	}
+	if t.kept[e.Slot] == nil {
+		t.kept[e.Slot] = e
+		t.bytes += int64(len(e.Payload))
+	}
+}
+
+// load finds the entries above floor and reads them, as many as there is room for. It runs beside the LIST that confirms a claim.
+func (t *tailReader) load(ctx context.Context, floor uint64) error {
+	if t.head.Base != "" {
+		return fmt.Errorf("%w: the log of %s names a base, which a newer tonbo wrote: update", ErrUnsupported, t.h.name)
+	}
+	if err := t.find(ctx, floor); err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(readAhead)
+	for _, s := range t.slots {
+		if t.has(s) || s <= floor {
+			continue
+		}
+		if t.full() {
+			break
+		}
+		g.Go(func() error {
+			e, err := t.read(ctx, s)
+			if err == nil {
+				t.keep(e)
+			}
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+func (t *tailReader) has(slot uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.kept[slot] != nil
+}
+
+func (t *tailReader) full() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.bytes > keptLimit/2
+}
+
+// find makes slots complete above floor: from the head's own list, else by walking down, since slots are contiguous.
+func (t *tailReader) find(ctx context.Context, floor uint64) error {
+	if t.known && t.floor <= floor {
+		return nil
+	}
+	head := t.head
+	t.slots, t.known, t.floor = nil, true, 0
+	switch {
+	case head.Whole:
+		t.slots = []uint64{head.Slot}
+		return nil
+	case head.Tail != nil:
+		t.slots = slices.Clone(head.Tail)
+		if head.PayloadSize > 0 {
+			t.slots = append(t.slots, head.Slot)
+		}
+		return nil
+	}
+	t.floor = floor
+	above := head
+	if head.PayloadSize > 0 {
+		t.slots = []uint64{head.Slot}
+	}
+	for above.Kind != fence.Create && !above.Whole && above.Slot > floor+1 {
+		batch, err := t.below(ctx, above.Slot, floor)
+		if err != nil {
+			return err
+		}
+		for _, e := range batch {
+			if err := above.Follows(e); err != nil {
+				return err
+			}
+			if above = e; e.PayloadSize > 0 {
+				t.slots = append(t.slots, e.Slot)
+			}
+			t.keep(e)
+			if e.Kind == fence.Create || e.Whole {
+				break
+			}
+		}
+	}
+	if above.Kind == fence.Create || above.Whole {
+		t.floor = 0
+	}
+	slices.Reverse(t.slots)
+	return nil
+}
+
+// below reads the entries just below slot, newest first.
+func (t *tailReader) below(ctx context.Context, slot, floor uint64) ([]*fence.Entry, error) {
+	n := min(stepBack, slot-1-floor)
+	batch := make([]*fence.Entry, n)
+	g, ctx := errgroup.WithContext(ctx)
+	for i := range batch {
+		g.Go(func() (err error) { batch[i], err = t.read(ctx, slot-1-uint64(i)); return err })
+	}
+	return batch, g.Wait()
+}
+
+// read reads a slot that is in the log. A store may show a fresh object late once: absence is not believed at once.
+func (t *tailReader) read(ctx context.Context, slot uint64) (*fence.Entry, error) {
+	t.mu.Lock()
+	e := t.kept[slot]
+	t.mu.Unlock()
+	if e != nil {
+		return e, nil
+	}
+	var b remote.Backoff
+	for try := 1; ; try++ {
+		e, err := t.h.log.Read(ctx, slot)
+		if err == nil && e.ID != t.head.ID {
+			return nil, fmt.Errorf("%w: %s is of incarnation %s, the log's head of %s", ErrCorrupt, fence.SlotKey(t.h.name, slot), e.ID, t.head.ID)
+		}
+		if !errors.Is(err, remote.ErrNotFound) {
+			return e, err
+		}
+		if try == absentness {
+			return nil, fmt.Errorf("%w: %s/%s is missing", ErrCorrupt, t.h.store, fence.SlotKey(t.h.name, slot))
+		}
+		if err := b.Wait(ctx, err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// above returns the entries above floor that carry pages, ascending. Payloads that were not kept are nil: apply reads them.
+func (t *tailReader) above(ctx context.Context, floor uint64) ([]*fence.Entry, error) {
+	if err := t.find(ctx, floor); err != nil {
+		return nil, err
+	}
+	var r []*fence.Entry
+	for _, s := range t.slots {
+		if s <= floor {
+			continue
+		}
+		t.mu.Lock()
+		e := t.kept[s]
+		t.mu.Unlock()
+		if e == nil {
+			e = &fence.Entry{Slot: s}
+		}
+		r = append(r, e)
+	}
+	return r, nil
+}
+
+// size estimates what a cold start reads, for wantWhole.
+func (t *tailReader) size() tailSize {
+	return tailSize{entries: len(t.slots), bytes: t.bytes}
+}
+
+// restorer writes pages into the local file.
+type restorer struct {
+	h    *handle
+	t    *tailReader
+	f    *os.File
+	size int    // of a page, bytes
+	max  uint32 // pages of the final state
+	p    *progressMeter
+
+	mu   sync.Mutex
+	sums []uint64 // by page number - 1
+}
+
+func (h *handle) newRestorer(owner *fence.Owner, t *tailReader, sums []uint64) (*restorer, error) {
+	s := owner.State()
+	if !segment.ValidPageSize(int(s.PageSize)) {
+		return nil, fmt.Errorf("%w: the log of %s says page size %d", ErrCorrupt, h.name, s.PageSize)
+	}
+	f, err := os.OpenFile(h.dir.Path(), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &restorer{h: h, t: t, f: f, size: int(s.PageSize), max: s.PageCount, sums: sums, p: h.progress("restore", int64(s.PageCount)*int64(s.PageSize))}, nil
+}
+
+// apply writes the entries in their order. It reads ahead, within bounded memory.
+func (r *restorer) apply(ctx context.Context, entries []*fence.Entry) error {
+	for chunk := range slices.Chunk(entries, readAhead) {
+		full := make([]*fence.Entry, len(chunk))
+		g, gctx := errgroup.WithContext(ctx)
+		for i, e := range chunk {
+			if full[i] = e; e.Payload != nil {
+				continue
+			}
+			g.Go(func() (err error) { full[i], err = r.t.read(gctx, e.Slot); return err })
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+		for _, e := range full {
+			if err := r.entry(ctx, e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// entry writes one entry's pages: those inside, and those of the segments that it names.
+func (r *restorer) entry(ctx context.Context, e *fence.Entry) error {
+	return eachPage(ctx, r.h, e, r.resize(e.State.PageCount), r.put)
+}
+
+// resize makes the state n pages long: what a shrink gave up does not come back when the database grows again.
+func (r *restorer) resize(n uint32) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if int(n) < len(r.sums) {
+		r.sums = r.sums[:n]
+		return r.f.Truncate(int64(n) * int64(r.size))
+	}
+	r.sums = append(r.sums, make([]uint64, int(n)-len(r.sums))...)
+	return nil
+}
+
+func (r *restorer) put(pgno uint32, page []byte) error {
+	if _, err := r.f.WriteAt(page, int64(pgno-1)*int64(r.size)); err != nil {
+		return err
+	}
+	sum := segment.PageSum(pgno, page)
+	r.mu.Lock()
+	r.sums[pgno-1] = sum
+	r.mu.Unlock()
+	r.p.add(int64(len(page)))
+	return nil
+}
+
+// finish compares the whole with the checksum that its writer recorded, and makes it durable.
+func (r *restorer) finish(owner *fence.Owner) error {
+	s := owner.State()
+	if err := r.resize(s.PageCount); err != nil {
+		return err
+	}
+	var sum uint64
+	for _, x := range r.sums {
+		sum ^= x
+	}
+	if sum != s.Checksum {
+		return fmt.Errorf("%w: the pages restored for slot %d have checksum %016x, the log says %016x", ErrCorrupt, owner.Slot(), sum, s.Checksum)
+	}
+	if err := r.f.Truncate(int64(s.PageCount) * int64(r.size)); err != nil {
+		return err
+	}
+	return r.f.Sync()
+}
+
+// eachPage decodes an entry's pages, those in segments included. fn is called concurrently, for different pages. prep is the error of what had to be done
+// before.
+func eachPage(ctx context.Context, h *handle, e *fence.Entry, prep error, fn func(pgno uint32, page []byte) error) error {
+	if prep != nil {
+		return prep
+	}
+	hd := &segment.Header{PageSize: e.State.PageSize, PageCount: e.State.PageCount, PayloadSize: e.PayloadSize, PayloadSum: e.PayloadSum}
+	object := fence.SlotKey(h.name, e.Slot)
+	ix, err := segment.DecodeIndex(e.Payload, hd)
+	if err != nil {
+		return damaged(h, object, err)
+	}
+	if err := segment.EachPage(hd, ix, e.Payload, fn); err != nil {
+		return damaged(h, object, err)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(transfers)
+	for _, ref := range ix.Refs {
+		g.Go(func() error { return h.eachPageOf(ctx, ref, e, fn) })
+	}
+	return g.Wait()
+}
+
+// eachPageOf reads a whole segment.
+func (h *handle) eachPageOf(ctx context.Context, ref segment.Ref, e *fence.Entry, fn func(pgno uint32, page []byte) error) error {
+	o, err := h.store.Get(ctx, ref.Key, remote.GetOptions{})
+	if errors.Is(err, remote.ErrNotFound) {
+		return fmt.Errorf("%w: %s/%s is missing (slot %d names it)", ErrCorrupt, h.store, ref.Key, e.Slot)
+	}
+	if err != nil {
+		return err
+	}
+	hd, ix, payload, err := segment.Decode(o.Body)
+	if err != nil {
+		return damaged(h, ref.Key, err)
+	}
+	if hd.Kind != segment.KindSegment || hd.ID != [16]byte(e.ID) || hd.PageSize != e.State.PageSize || ix.Pages() != ref.Pages {
+		return damaged(h, ref.Key, errors.New("it is not the segment that the entry names"))
+	}
+	return damaged(h, ref.Key, segment.EachPage(hd, ix, payload, fn))
+}
+
+// damaged names the object whose content cannot be right.
+func damaged(h *handle, key string, err error) error {
+	var version *segment.VersionError
+	var kind *segment.KindError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &version), errors.As(err, &kind):
+		return fmt.Errorf("%w: %s/%s: %w", ErrUnsupported, h.store, key, err)
+	case errors.Is(err, segment.ErrFormat):
+		return fmt.Errorf("%w: %s/%s: %w", ErrCorrupt, h.store, key, err)
+	}
+	return fmt.Errorf("%s/%s: %w", h.store, key, err)
+}
+
+// sumsOf lists what an entry shipped.
+func (h *handle) sumsOf(ctx context.Context, e *fence.Entry) (cache.Shipped, error) {
+	if e.Payload == nil {
+		var err error
+		if e, err = h.log.Read(ctx, e.Slot); err != nil {
+			return cache.Shipped{}, err
+		}
+	}
+	s := cache.Shipped{Slot: e.Slot, PageCount: e.State.PageCount, Checksum: e.State.Checksum}
+	var mu sync.Mutex
+	err := eachPage(ctx, h, e, nil, func(pgno uint32, page []byte) error {
+		sum := segment.PageSum(pgno, page)
+		mu.Lock()
+		defer mu.Unlock()
+		s.Pages = append(s.Pages, cache.PageSum{Page: pgno, Sum: sum})
+		return nil
+	})
+	slices.SortFunc(s.Pages, func(a, b cache.PageSum) int { return int(int64(a.Page) - int64(b.Page)) })
+	return s, err
+}
+
+// checkpointFile lets SQLite bring the write-ahead log of a file that is not observed into the file.
+func checkpointFile(path string) error {
+	c, err := sqlite3.Open(fileURI(path, "vfs=os"))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return c.Exec("PRAGMA wal_checkpoint(TRUNCATE)")
+}
+
+// copyPlain copies a database file without a write-ahead log as a plain SQLite file, in rollback mode.
+func copyPlain(w io.Writer, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var head [20]byte
+	if _, err := io.ReadFull(f, head[:]); err != nil {
+		return err
+	}
+	copy(head[18:], []byte{1, 1}) // https://sqlite.org/fileformat2.html#file_format_version_numbers
+	if _, err := w.Write(head[:]); err != nil {
+		return err
+	}
+	_, err = io.Copy(w, f)
+	return err
+}

@@ -1,0 +1,252 @@
+package tonbo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/remote"
+	"github.com/tonbo-go/tonbo/vfs"
+)
+
+// syncRound is one round trip: it ships what has been committed, or asks whether we are still the owner. nil acknowledges every commit
+// that returned before it began.
+func (h *handle) syncRound(ctx context.Context) error {
+	if err := h.lockRound(ctx); err != nil {
+		return err
+	}
+	defer h.unlockRound()
+	return h.ship(ctx, fence.Commit)
+}
+
+// ship is the way of a commit to the log. The caller holds the round.
+func (h *handle) ship(ctx context.Context, kind fence.Kind) error {
+	if err := h.ended(); err != nil {
+		return err
+	}
+	owner, vdb := h.current()
+	// (1) What is pending first, with the same bytes (R2).
+	looked, err := h.settle(ctx)
+	if err != nil {
+		return err
+	}
+	// (2) Everything committed up to now.
+	whole := h.wantWhole(vdb, kind)
+	take := vdb.Take
+	if whole {
+		take = vdb.TakeAll
+	}
+	changes, err := take(ctx)
+	if err != nil {
+		return err
+	}
+	if changes == nil && kind == fence.Commit {
+		if looked { // R4's look at the next slot was this call's own round trip
+			return nil
+		}
+		return h.check(ctx, owner) // R6
+	}
+	if changes == nil {
+		_, err := owner.Append(ctx, fence.Draft{Kind: kind})
+		return h.appendError(err, nil)
+	}
+	// (3) Pages to bytes. Checkpoints wait until they are read.
+	fault("ship:taken")
+	h.dir.Captured()
+	sh, err := h.encode(ctx, changes, owner)
+	changes.Release()
+	fault("ship:encoded")
+	// (4) Large ones go first, as segments: the entry names them (R8).
+	if err == nil {
+		err = h.upload(ctx, sh)
+	}
+	if err != nil {
+		sh.discard()
+		changes.Return()
+		return h.localError(err)
+	}
+	// (5) The entry: one conditional PUT.
+	sh.draft.Kind, sh.draft.Whole = kind, whole
+	fault("ship:uploaded")
+	_, err = owner.Append(ctx, sh.draft)
+	fault("ship:appended")
+	return h.appendError(err, sh)
+}
+
+// check asks whether we are still the owner: the next slot is absent.
+func (h *handle) check(ctx context.Context, owner *fence.Owner) error {
+	err := owner.Check(ctx)
+	var fe *fence.FencedError
+	if errors.As(err, &fe) {
+		return h.fenced(fe)
+	}
+	return err
+}
+
+// settle brings an append of unknown outcome to its end. looked: that was a round trip which found us still the owner.
+func (h *handle) settle(ctx context.Context) (looked bool, err error) {
+	if h.behind != nil {
+		return false, h.behind
+	}
+	owner, _ := h.current()
+	if !owner.Pending() {
+		return false, nil
+	}
+	sh := h.inflight
+	e, looked, err := owner.Settle(ctx)
+	if err == nil && e == nil { // refused for good: nothing of it is stored
+		h.inflight = nil
+		if sh != nil {
+			sh.giveBack()
+		}
+		return looked, nil
+	}
+	return looked, h.appendError(err, sh)
+}
+
+// appendError draws the consequences of an append's outcome. sh is what it carried, nil for nothing.
+func (h *handle) appendError(err error, sh *shipment) error {
+	owner, _ := h.current()
+	var fe *fence.FencedError
+	switch {
+	case err == nil:
+		h.inflight = nil
+		if sh != nil {
+			h.stored(sh, owner.Slot())
+		}
+		return h.behind
+	case errors.As(err, &fe):
+		h.inflight = nil
+		if sh != nil && fe.Stored { // in the history, so not lost
+			h.stored(sh, sh.slot)
+		} else if sh != nil {
+			sh.giveBack()
+		}
+		return h.fenced(fe)
+	case owner.Pending():
+		h.inflight = sh
+		return err
+	default: // a definite refusal
+		h.inflight = nil
+		if sh != nil {
+			sh.giveBack()
+		}
+		return err
+	}
+}
+
+// stored: the entry is in the log.
+func (h *handle) stored(sh *shipment, slot uint64) {
+	if sh.changes == nil { // a strict COMMIT that failed because its outcome was not known
+		h.behind = &dbError{h.name, "commit", ErrUnsynced, fmt.Errorf("a transaction whose COMMIT timed out is in the remote (slot %d), but was rolled back here: Reopen brings it back", slot)}
+		_, vdb := h.current()
+		vdb.Refuse(h.behind)
+		return
+	}
+	if err := h.dir.Shipped(slot, sh.state.PageCount, sh.state.Checksum, sh.pages); err != nil {
+		// The state in memory is right. On disk it is behind, which the next Open finds out from the log.
+		h.o.Logger.Warn("state not written", "event", "state_not_written", "database", h.name, "error", err)
+	}
+	fault("ship:recorded")
+	sh.changes.Shipped()
+	h.tail.add(sh)
+}
+
+// localError tells damage of the local file apart: it must not reach the log, and the handle cannot go on.
+func (h *handle) localError(err error) error {
+	if errors.Is(err, vfs.ErrCorrupt) {
+		err = &dbError{h.name, "read back what was committed", ErrCorrupt, fmt.Errorf("%w; close it and open it again: the local copy is then rebuilt", err)}
+		_, vdb := h.current()
+		vdb.Refuse(err)
+		h.end(err, "")
+	}
+	return err
+}
+
+// strictCommit ships a transaction while its COMMIT is held back.
+func (h *handle) strictCommit(ctx context.Context, held *vfs.Held) error {
+	ctx, cancel := context.WithTimeout(ctx, h.o.SyncTimeout)
+	defer cancel()
+	if err := h.lockRound(ctx); err != nil {
+		return h.unsynced("commit", err)
+	}
+	defer h.unlockRound()
+	if err := h.ended(); err != nil {
+		return err
+	}
+	if _, err := h.settle(ctx); err != nil {
+		return h.unsynced("commit", err)
+	}
+	owner, _ := h.current()
+	changes := held.Take()
+	h.dir.Captured()
+	sh, err := h.encode(ctx, changes, owner)
+	changes.Release()
+	if err == nil {
+		err = h.upload(ctx, sh)
+	}
+	if err != nil {
+		sh.discard()
+		return h.unsynced("commit", h.localError(err))
+	}
+	sh.changes = nil // the outcome that we return settles them
+	_, err = owner.Append(ctx, sh.draft)
+	if err == nil {
+		if err := h.dir.Shipped(owner.Slot(), sh.state.PageCount, sh.state.Checksum, sh.pages); err != nil {
+			h.o.Logger.Warn("state not written", "event", "state_not_written", "database", h.name, "error", err)
+		}
+		h.tail.add(sh)
+		return nil
+	}
+	return h.unsynced("commit", h.appendError(err, sh))
+}
+
+// ended returns why this handle can no longer ship, nil if it can.
+func (h *handle) ended() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.err
+}
+
+// unsynced makes err one that says what is not shipped and what to do.
+func (h *handle) unsynced(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var fenced *FencedError
+	if errors.As(err, &fenced) || errors.Is(err, ErrClosed) || errors.Is(err, ErrCorrupt) || errors.Is(err, ErrUnsynced) {
+		return err
+	}
+	_, vdb := h.current()
+	commits, bytes := vdb.Pending()
+	hint := "they are kept in the local copy; call Synced again"
+	switch {
+	case errors.Is(err, remote.ErrUnauthorized):
+		hint = "renew the credentials and call Synced again"
+	case errors.Is(err, remote.ErrDenied):
+		hint = "give the credentials the right to put and get objects, and call Synced again"
+	case errors.Is(err, remote.ErrQuota):
+		hint = "make room at the store and call Synced again"
+	}
+	return &dbError{h.name, doing, ErrUnsynced, fmt.Errorf("%d commits (%d bytes of pages) are not acknowledged; %s: %w", commits, bytes, hint, wrap(h.name, "ship", err))}
+}
+
+// closeLog ships the last commits in the entry that says that the owner has gone.
+func (h *handle) closeLog(ctx context.Context) error {
+	if err := h.lockRound(ctx); err != nil {
+		return h.unsynced("close", err)
+	}
+	defer h.unlockRound()
+	err := h.ship(ctx, fence.Close)
+	if commits, _ := h.vdb.Pending(); err != nil && commits == 0 && !errors.Is(err, ErrFenced) && !errors.Is(err, ErrDeleted) {
+		// Nothing is lost: only the note that we have gone is missing.
+		h.o.Logger.Debug("close not recorded in the log", "database", h.name, "error", err)
+		return nil
+	}
+	var fenced *FencedError
+	if errors.As(err, &fenced) && fenced.Lost == "" && fenced.aside == nil {
+		return nil
+	}
+	return h.unsynced("close", err)
+}
