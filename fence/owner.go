@@ -24,6 +24,7 @@ type Owner struct {
 	pend     *attempt
 	fenced   *FencedError
 	closed   bool
+	pace     pace     // used with the token alone
 	own      []uint64 // newest slots since the claim that carry pages, at most maxTail ...
 	ownAbove uint64   // ... and every such slot above this one is among them
 }
@@ -126,7 +127,8 @@ func (o *Owner) begin(ctx context.Context) error {
 func (o *Owner) end() { <-o.turn }
 
 // Append writes the next slot. A nil error says that the entry is stored, and that this owner owned the database when the last request of the call was
-// applied. One PUT and nothing else, when that is answered at once; it tries until ctx ends.
+// applied. One PUT and nothing else, when that is answered at once; it tries until ctx ends. An owner that appends back to back waits for the length of a few
+// appends about once a second, or a takeover would never get through.
 //
 // Errors: *FencedError. ErrPending, when the append before is unknown: Settle first. remote.ErrUnknown: this append is unknown and pending now. Any
 // other one (a definite refusal such as remote.ErrDenied, ctx over before the first request, a bad draft, ErrClosed): nothing was stored and nothing is pending.
@@ -153,8 +155,16 @@ func (o *Owner) Append(ctx context.Context, d Draft) (*Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("append to %q: %w", o.l.name, err)
 	}
+	if gap := o.pace.due(o.l.o.Now()); gap > 0 && d.Kind != Close {
+		if err := o.l.o.Sleep(ctx, gap); err != nil {
+			return nil, err
+		}
+	}
+	begin := o.l.o.Now()
 	o.setPending(a)
-	if e, _, err = o.settle(ctx); err != nil {
+	e, _, err = o.settle(ctx)
+	o.pace.done(begin, o.l.o.Now())
+	if err != nil {
 		return nil, wrapFenced(err, "append to %q: %w", o.l.name)
 	}
 	return e, nil

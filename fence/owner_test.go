@@ -360,3 +360,28 @@ func TestClockDecidesNothing(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An owner that never pauses does not keep others out: every now and then it leaves a gap that is long enough for a look at the head and a claim.
+func TestBusyOwnerLetsATakeoverIn(t *testing.T) {
+	s := newStore()
+	l := fence.New(s, "db1", fence.Options{})
+	s.on = func(context.Context, string) fault {
+		time.Sleep(2 * time.Millisecond) // a request's way
+		return ok
+	}
+	o, err := l.Create(t.Context(), fence.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fenced := make(chan error, 1)
+	go func() {
+		for {
+			if _, err := o.Append(t.Context(), commit()); err != nil {
+				fenced <- err
+				return
+			}
+		}
+	}()
+	claimed(t, l) // for ever, were it not for the gap
+	wantErr(t, <-fenced, fence.ErrFenced)
+}
