@@ -27,13 +27,14 @@ func TestRegrownPagesThatNobodyWrote(t *testing.T) {
 		frames []frame
 		do     func(d *cache.Dir) error
 		sound  bool
+		first  byte // content of page 1 in the file
 	}{
-		{"the WAL shows it", []frame{{1, 5, content(3)}, grow}, nil, true},
-		{"recorded by Shrunk", []frame{grow}, func(d *cache.Dir) error { return d.Shrunk(5) }, true},
+		{"the WAL shows it", []frame{{1, 5, content(3)}, grow}, nil, true, 1},
+		{"recorded by Shrunk", []frame{grow}, func(d *cache.Dir) error { return d.Shrunk(5) }, true, 1},
 		{"recorded by Shrunk after a spill beyond", []frame{grow}, func(d *cache.Dir) error {
 			return errors.Join(d.Spilled([]cache.PageSum{sum(7, 9)}), d.Shrunk(5))
-		}, true},
-		{"not recorded", []frame{grow}, nil, false},
+		}, true, 1},
+		{"not recorded", []frame{grow}, nil, false, 1},
 		{"recorded, and shipped with 10 pages since", []frame{grow}, func(d *cache.Dir) error {
 			if err := d.Shrunk(5); err != nil {
 				return err
@@ -42,10 +43,10 @@ func TestRegrownPagesThatNobodyWrote(t *testing.T) {
 			s := d.State()
 			x := s.Checksum ^ s.Sums[0] ^ sum(1, 4).Sum
 			return d.Shipped(2, 10, x, []cache.PageSum{sum(1, 4)})
-		}, false},
+		}, false, 4},
 		{"shrunk and spilled since", []frame{grow}, func(d *cache.Dir) error {
 			return errors.Join(d.Shrunk(5), d.Spilled([]cache.PageSum{sum(7, 9)}))
-		}, false},
+		}, false, 1},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -65,6 +66,7 @@ func TestRegrownPagesThatNobodyWrote(t *testing.T) {
 				}
 			}
 			d.Close()
+			copy(file, content(c.first))
 			if err := os.WriteFile(d.Path(), file[:5*size], 0o600); err != nil {
 				t.Fatal(err)
 			}
