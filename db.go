@@ -148,9 +148,7 @@ func (h *handle) reopen(ctx context.Context, pool *sql.DB) error {
 	reopening := fmt.Errorf("database %s is being reopened", h.name)
 	vdb.Refuse(reopening)
 	h.end(reopening, "")
-	h.mu.Lock()
-	h.epoch++ // idle connections are not given out again
-	h.mu.Unlock()
+	h.epoch.Add(1) // idle connections are not given out again
 	if err := h.drain(ctx, pool); err != nil {
 		return err
 	}

@@ -161,8 +161,9 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	epoch := h.epoch.Load()
 	h.mu.Lock()
-	epoch, closed := h.epoch, h.closed
+	closed := h.closed
 	h.mu.Unlock()
 	if closed {
 		return nil, fmt.Errorf("database %s: %w", h.name, ErrClosed)
@@ -239,7 +240,7 @@ func translate(name string, vdb *vfs.Database, err error) error {
 type conn struct {
 	sqlitedriver.Conn
 	h     *handle
-	epoch int
+	epoch int64
 }
 
 var (
@@ -250,11 +251,7 @@ var (
 	_ driver.Validator         = (*conn)(nil)
 )
 
-func (c *conn) stale() bool {
-	c.h.mu.Lock()
-	defer c.h.mu.Unlock()
-	return c.epoch != c.h.epoch
-}
+func (c *conn) stale() bool { return c.epoch != c.h.epoch.Load() }
 
 // ResetSession keeps connections from before a re-open out of use.
 func (c *conn) ResetSession(context.Context) error {

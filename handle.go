@@ -28,11 +28,11 @@ type handle struct {
 	group group
 
 	conns atomic.Int64 // open SQLite connections
+	epoch atomic.Int64 // rises with each Reopen: connections from before are not used again
 
 	mu     sync.Mutex // guards what follows
 	owner  *fence.Owner
 	vdb    *vfs.Database
-	epoch  int           // rises with each Reopen
 	done   chan struct{} // closed when this handle can no longer commit
 	err    error         // then: why
 	lost   string        // file with commits set aside
@@ -128,6 +128,9 @@ func (h *handle) end(err error, lost string) {
 
 // reason translates what SQLite reports as a private result code into the error behind it.
 func (h *handle) reason(err error) error {
+	if err == nil {
+		return nil
+	}
 	_, vdb := h.current()
 	return translate(h.name, vdb, err)
 }

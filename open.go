@@ -179,7 +179,7 @@ func (h *handle) attach(owner *fence.Owner, l *local, cold bool, t *tailReader) 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.owner, h.vdb, h.cold = owner, vdb, cold
-	h.epoch++
+	h.epoch.Add(1)
 	return nil
 }
 
