@@ -1,24 +1,43 @@
 package tonbo
 
 import (
+	"fmt"
 	"os"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 )
 
 // fault is a failpoint, named after the protocol's step. In a test's child process $TONBO_FAULT=<name> kills the process there, as kill -9 would;
-// <name>@stop stops it until it is continued. Elsewhere the name is compared with an empty string.
+// <name>#<n> does so when it comes there for the n-th time; <name>@stop stops it until it is continued; "?" names each point on standard error. Elsewhere the name
+// is compared with an empty string.
 func fault(point string) {
 	if faultPoint != "" {
 		hit(point)
 	}
 }
 
-var faultPoint = os.Getenv("TONBO_FAULT")
+var (
+	faultPoint = os.Getenv("TONBO_FAULT")
+	faultHits  atomic.Int64
+)
 
 func hit(point string) {
+	if faultPoint == "?" {
+		fmt.Fprintln(os.Stderr, "failpoint", point)
+		return
+	}
 	name, how, _ := strings.Cut(faultPoint, "@")
+	name, nth, _ := strings.Cut(name, "#")
 	if name != point {
+		return
+	}
+	n, err := strconv.ParseInt(nth, 10, 64)
+	if err != nil {
+		n = 1
+	}
+	if faultHits.Add(1) != n {
 		return
 	}
 	p, err := os.FindProcess(os.Getpid())
@@ -33,10 +52,18 @@ func hit(point string) {
 	select {}
 }
 
-// cacheFault makes the cache directory's steps failpoints as well.
+// cacheFault makes the steps of the cache directory failpoints as well.
 var cacheFault = func() func(string) error {
 	if faultPoint == "" {
 		return nil
 	}
 	return func(step string) error { fault(step); return nil }
+}()
+
+// vfsFault does so for those of the VFS.
+var vfsFault = func() func(string) {
+	if faultPoint == "" {
+		return nil
+	}
+	return fault
 }()

@@ -92,6 +92,7 @@ func (h *handle) fenced(fe *fence.FencedError) error {
 	}
 	first := *e
 	vdb.Refuse(&first) // before the copy: what commits until here is in it
+	fault("fenced:refused")
 	if commits, _ := vdb.Pending(); commits > 0 {
 		e.Lost, e.aside = h.setAside(vdb, owner.Generation())
 	}
@@ -107,6 +108,7 @@ func (h *handle) setAside(vdb *vfs.Database, generation uint64) (string, error) 
 	if err != nil {
 		return "", err
 	}
+	fault("fenced:kept")
 	if err := h.dir.SetLost(path); err != nil { // they would be set aside once more at the next Open: twice is better than never
 		h.o.Logger.Warn("state not written", "database", h.name, "error", err)
 	}
@@ -167,6 +169,7 @@ func (h *handle) close() error {
 	if derr := vdb.Detach(); derr != nil && err == nil {
 		err = wrap(h.name, "close", derr)
 	}
+	fault("close:detached")
 	if err == nil && ended == nil {
 		if cerr := h.dir.CleanClose(); cerr != nil {
 			h.o.Logger.Debug("close not recorded", "database", h.name, "error", cerr)

@@ -74,6 +74,7 @@ func openHandle(ctx context.Context, name string, o Options) (_ *handle, err err
 	if err := h.sweepSpools(); err != nil {
 		return nil, err
 	}
+	fault("open:locked")
 	// (3) Claim, and what follows from it.
 	if err := h.takeOver(ctx, head); err != nil {
 		return nil, err
@@ -129,7 +130,11 @@ func (h *handle) takeOver(ctx context.Context, head *fence.Entry) error {
 	owner.Forget()
 	fault("open:local")
 	// (3) Observe it.
-	return h.attach(owner, local, cold, t)
+	if err := h.attach(owner, local, cold, t); err != nil {
+		return err
+	}
+	fault("open:attached")
+	return nil
 }
 
 // notAhead refuses a remote that has lost what it acknowledged: the local copy knows a later slot of the same incarnation.
@@ -153,7 +158,7 @@ func (h *handle) attach(owner *fence.Owner, l *local, cold bool, t *tailReader) 
 	_, shipped, _ := h.dir.Position()
 	vdb, err := vfs.Attach(h.dir.Path(), vfs.Options{
 		PageSize: int(owner.State().PageSize), PageCount: l.pageCount, Sum: segment.PageSum,
-		BeforeCommit: h.beforeCommit(), AfterCommit: h.committed,
+		BeforeCommit: h.beforeCommit(), AfterCommit: h.committed, Fault: vfsFault,
 		BeforeReset: func(s vfs.Spill) error {
 			fault("spill")
 			if _, n, _ := h.dir.Position(); s.MinCount < n {
@@ -310,10 +315,12 @@ func (h *handle) saveFile(ctx context.Context, generation uint64, why string) er
 	if err := checkpointFile(h.dir.Path()); err != nil {
 		h.o.Logger.Debug("set aside without its write-ahead log", "database", h.name, "error", err)
 	}
+	fault("open:lost-checkpointed")
 	path, err := h.dir.KeepAside(generation, func(w io.Writer) error { return copyPlain(w, h.dir.Path()) })
 	if err != nil {
 		return fmt.Errorf("commits that were not shipped could not be set aside: %w", err)
 	}
+	fault("open:lost-kept")
 	h.mu.Lock()
 	h.lost = path
 	h.mu.Unlock()

@@ -251,6 +251,7 @@ func (r *restorer) apply(ctx context.Context, entries []*fence.Entry) error {
 			if err := r.entry(ctx, e); err != nil {
 				return err
 			}
+			fault("restore:entry")
 		}
 	}
 	return nil

@@ -34,7 +34,6 @@ type shipment struct {
 	changes *vfs.Changes // nil: a strict COMMIT settles them itself
 	slot    uint64       // that the entry is to have
 	size    int64        // bytes of the entry's payload
-	whole   bool
 	spool   *spool // segments to upload before
 }
 
@@ -130,6 +129,7 @@ func (h *handle) upload(ctx context.Context, sh *shipment) error {
 			if err := remote.CreateUnique(ctx, h.store, ref.Key, body); err != nil {
 				return err
 			}
+			fault("ship:segment")
 			p.add(int64(ref.Pages) * int64(sh.state.PageSize))
 			return nil
 		})

@@ -191,11 +191,14 @@ func (h *handle) strictCommit(ctx context.Context, held *vfs.Held) error {
 		return h.unsynced("commit", h.localError(err))
 	}
 	sh.changes = nil // the outcome that we return settles them
+	fault("strict:uploaded")
 	_, err = owner.Append(ctx, sh.draft)
+	fault("strict:appended")
 	if err == nil {
 		if err := h.dir.Shipped(owner.Slot(), sh.state.PageCount, sh.state.Checksum, sh.pages); err != nil {
 			h.o.Logger.Warn("state not written", "event", "state_not_written", "database", h.name, "error", err)
 		}
+		fault("strict:recorded")
 		h.tail.add(sh)
 		return nil
 	}

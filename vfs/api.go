@@ -67,6 +67,9 @@ type Options struct {
 	// BeforeReset is called before SQLite gives up the write-ahead log's content, with what is in the main file now and not shipped: a
 	// later process could not tell it from damage otherwise. An error holds the reset back.
 	BeforeReset func(Spill) error
+
+	// Fault, for tests, is called at each named step that a process can die at. The steps are listed beside the calls.
+	Fault func(step string)
 }
 
 // Spill is unshipped content of the main file.

@@ -219,9 +219,11 @@ func (d *Database) resetWAL(op func() error) error {
 	defer d.mu.Unlock()
 	d.certain() // the writer's lock has changed hands since, or the last connection is closing
 	d.closeWAL()
+	d.fault("vfs:reset")
 	if err := op(); err != nil {
 		return err
 	}
+	d.fault("vfs:reset-done")
 	clear(d.wal)
 	d.tail, d.tailAt, d.held.valid = d.tail[:0], 0, false
 	return nil
@@ -306,6 +308,13 @@ func (d *Database) indexSays(index int) bool {
 		return false
 	}
 	return [8]byte(h[32:40]) == d.salt && binary.NativeEndian.Uint32(h[16:]) > uint32(index)
+}
+
+// fault is the test's hook at a step.
+func (d *Database) fault(step string) {
+	if d.o.Fault != nil {
+		d.o.Fault(step)
+	}
 }
 
 // PageSize is the size of a page in bytes.

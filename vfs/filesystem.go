@@ -117,6 +117,7 @@ func (f *mainFile) WriteAt(p []byte, off int64) (int, error) {
 	defer f.db.ckpt.Unlock()
 	n, err := f.File.WriteAt(p, off)
 	if err == nil {
+		f.db.fault("vfs:checkpoint")
 		f.db.checkpointed(p, off)
 		if s := f.db.o.Source; s != nil {
 			s.Written(off, int64(n))
@@ -130,6 +131,7 @@ func (f *mainFile) Truncate(size int64) error {
 	f.db.ckpt.Lock()
 	defer f.db.ckpt.Unlock()
 	err := f.File.Truncate(size)
+	f.db.fault("vfs:truncate")
 	if s := f.db.o.Source; s != nil && err == nil {
 		s.Truncated(size)
 	}

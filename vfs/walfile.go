@@ -123,6 +123,7 @@ func (f *walFile) writePage(p []byte, off int64, index int) (int, error) {
 	}
 	d.tail = append(d.tail[:index-d.tailAt], frame{page, d.o.Sum(page, p)})
 	if count == 0 {
+		d.fault("vfs:frame")
 		return f.writeFrame(hdr[:], p, off)
 	}
 	c := &commit{frames: d.tail, first: d.tailAt, pageCount: count, by: f.main}
@@ -131,10 +132,12 @@ func (f *walFile) writePage(p []byte, off int64, index int) (int, error) {
 			return 0, err
 		}
 	}
+	d.fault("vfs:commit-frame")
 	n, err := f.writeFrame(hdr[:], p, off)
 	if err != nil {
 		return n, err
 	}
+	d.fault("vfs:committed")
 	d.uncertain = c
 	d.tail, d.tailAt = nil, index+1
 	return n, nil
