@@ -34,7 +34,7 @@ type shipment struct {
 	changes *vfs.Changes // nil: a strict COMMIT settles them itself
 	slot    uint64       // that the entry is to have
 	size    int64        // bytes of the entry's payload
-	spool   *spool // segments to upload before
+	spool   *spool       // segments to upload before
 }
 
 func (s *shipment) giveBack() {
