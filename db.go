@@ -139,20 +139,12 @@ func (h *handle) reopen(ctx context.Context, pool *sql.DB) error {
 	}
 	defer h.unlockRound()
 	h.mu.Lock()
-	closed, vdb := h.closed, h.vdb
+	closed, vdb, was := h.closed, h.vdb, h.err
 	h.mu.Unlock()
 	if closed {
 		return ErrClosed
 	}
-	// (1) Nobody uses the local file any more.
-	reopening := fmt.Errorf("database %s is being reopened", h.name)
-	vdb.Refuse(reopening)
-	h.end(reopening, "")
-	h.epoch.Add(1) // idle connections are not given out again
-	if err := h.drain(ctx, pool); err != nil {
-		return err
-	}
-	// (2) Is it still there?
+	// (1) Is it still there?
 	head, err := h.log.Head(ctx)
 	if err != nil {
 		return err
@@ -160,17 +152,27 @@ func (h *handle) reopen(ctx context.Context, pool *sql.DB) error {
 	if head == nil || head.Ends() {
 		return ErrNotFound
 	}
-	// (3) As Open does it.
+	// (2) Nobody uses the local file any more.
+	vdb.Refuse(fmt.Errorf("database %s is being reopened", h.name))
+	h.epoch.Add(1) // idle connections are not given out again
+	if err := h.drain(ctx, pool); err != nil {
+		vdb.Refuse(was)
+		return err
+	}
+	// (3) As Open does it. Until that has succeeded, the handle is over.
 	if err := vdb.Detach(); err != nil {
 		return err
 	}
 	h.inflight, h.behind = nil, nil
 	if err := h.takeOver(ctx, head); err != nil {
+		h.end(fmt.Errorf("database %s: Reopen failed, call it again: %w", h.name, err), "")
 		return err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.err, h.done = nil, make(chan struct{})
+	if h.err != nil {
+		h.err, h.done = nil, make(chan struct{})
+	}
 	return nil
 }
 

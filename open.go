@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/tonbo-go/tonbo/cache"
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/segment"
@@ -52,16 +50,16 @@ func openHandle(ctx context.Context, name string, o Options) (_ *handle, err err
 			}
 		}
 	}()
-	// (1) Is there such a database? The probe of the account's first use runs beside.
-	var head *fence.Entry
-	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return remote.ProbeOnce(gctx, h.store) })
-	g.Go(func() (err error) { head, err = h.log.Head(gctx); return err })
-	if err := g.Wait(); err != nil {
+	// (1) Is there such a database? If not, nothing is written.
+	head, err := h.log.Head(ctx)
+	if err != nil {
 		return nil, err
 	}
 	if head == nil || head.Ends() {
 		return nil, fence.ErrNoDatabase
+	}
+	if err := remote.ProbeOnce(ctx, h.store); err != nil {
+		return nil, err
 	}
 	if since := time.Since(head.Time); o.IfIdle > 0 && head.Kind != fence.Close && since < o.IfIdle {
 		return nil, &dbError{name, "open", ErrBusy, fmt.Errorf("%s wrote %s ago; Options.IfIdle is %s", head.Owner, since.Round(time.Millisecond), o.IfIdle)}
@@ -252,7 +250,7 @@ func (h *handle) warmStart(ctx context.Context, owner *fence.Owner, t *tailReade
 	switch {
 	case len(rec.Damaged) > 0:
 		h.o.Logger.Warn("local copy rebuilt", "event", "rebuilt", "database", h.name, "why", rec.Reason, "pages", len(rec.Damaged))
-		if len(rec.Unshipped) == 0 && rec.Rebooted {
+		if len(rec.Unshipped) == 0 && !rec.Doubtful { // nothing in it that the remote does not have
 			return nil, nil
 		}
 		return nil, h.saveDamaged(ctx, owner)
@@ -289,7 +287,7 @@ func (h *handle) saveUnshipped(ctx context.Context, st *cache.State, why string)
 	if err != nil {
 		return err
 	}
-	if len(rec.Unshipped) == 0 && (len(rec.Damaged) == 0 || rec.Rebooted) {
+	if len(rec.Unshipped) == 0 && !rec.Doubtful {
 		return nil
 	}
 	if st.Store != h.store.String() {
@@ -311,12 +309,7 @@ func (h *handle) saveFile(ctx context.Context, generation uint64, why string) er
 	if fi, err := os.Stat(h.dir.Path()); errors.Is(err, os.ErrNotExist) || err == nil && fi.Size() == 0 {
 		return nil
 	}
-	// What is in the write-ahead log comes along as far as SQLite itself finds it sound.
-	if err := checkpointFile(h.dir.Path()); err != nil {
-		h.o.Logger.Debug("set aside without its write-ahead log", "database", h.name, "error", err)
-	}
-	fault("open:lost-checkpointed")
-	path, err := h.dir.KeepAside(generation, func(w io.Writer) error { return copyPlain(w, h.dir.Path()) })
+	path, err := h.dir.KeepAside(generation, func(w io.Writer) error { return h.dir.CopyTo(ctx, &plainWriter{w: w}) })
 	if err != nil {
 		return fmt.Errorf("commits that were not shipped could not be set aside: %w", err)
 	}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/ncruces/go-sqlite3"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tonbo-go/tonbo/cache"
@@ -383,31 +382,29 @@ func (h *handle) sumsOf(ctx context.Context, e *fence.Entry) (cache.Shipped, err
 	return s, err
 }
 
-// checkpointFile lets SQLite bring the write-ahead log of a file that is not observed into the file.
-func checkpointFile(path string) error {
-	c, err := sqlite3.Open(fileURI(path, "vfs=os"))
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return c.Exec("PRAGMA wal_checkpoint(TRUNCATE)")
+// plainWriter makes the copy of a database file a plain one, in rollback mode, so that it opens anywhere without a write-ahead log:
+// bytes 18 and 19 are 1 (https://sqlite.org/fileformat2.html#file_format_version_numbers).
+type plainWriter struct {
+	w    io.Writer
+	head []byte // the first bytes, until there are enough
 }
 
-// copyPlain copies a database file without a write-ahead log as a plain SQLite file, in rollback mode.
-func copyPlain(w io.Writer, path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
+const plainHead = 20
+
+func (p *plainWriter) Write(b []byte) (int, error) {
+	if len(p.head) == plainHead {
+		return p.w.Write(b)
 	}
-	defer f.Close()
-	var head [20]byte
-	if _, err := io.ReadFull(f, head[:]); err != nil {
-		return err
+	n := min(plainHead-len(p.head), len(b))
+	p.head = append(p.head, b[:n]...)
+	if len(p.head) < plainHead {
+		return len(b), nil
 	}
-	copy(head[18:], []byte{1, 1}) // https://sqlite.org/fileformat2.html#file_format_version_numbers
-	if _, err := w.Write(head[:]); err != nil {
-		return err
+	head := append([]byte(nil), p.head...)
+	head[18], head[19] = 1, 1
+	if _, err := p.w.Write(head); err != nil {
+		return 0, err
 	}
-	_, err = io.Copy(w, f)
-	return err
+	_, err := p.w.Write(b[n:])
+	return len(b), err
 }

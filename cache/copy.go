@@ -12,25 +12,15 @@ import (
 )
 
 // CopyTo writes the database as SQLite's own recovery would make it from file and WAL, and changes neither: for KeepAside, before a rebuild. Nothing
-// may have the database open. It needs a state, for the page size; it does not ask whether the pages are sound.
+// may have the database open. It does not ask whether the pages are sound.
 func (d *Dir) CopyTo(ctx context.Context, w io.Writer) error {
-	d.mu.Lock()
-	err := d.ready()
-	var pageSize int
-	if err == nil {
-		pageSize = int(d.j.state.PageSize)
-	}
-	d.mu.Unlock()
-	if err == nil {
-		err = copyRecovered(ctx, w, d.Path(), d.WALPath(), pageSize)
-	}
-	if err != nil {
+	if err := copyRecovered(ctx, w, d.Path(), d.WALPath()); err != nil {
 		return fmt.Errorf("copy %s: %w", d.path, err)
 	}
 	return nil
 }
 
-func copyRecovered(ctx context.Context, w io.Writer, dbPath, walPath string, pageSize int) error {
+func copyRecovered(ctx context.Context, w io.Writer, dbPath, walPath string) error {
 	db, err := os.Open(dbPath)
 	if err != nil {
 		return err
@@ -58,9 +48,7 @@ func copyRecovered(ctx context.Context, w io.Writer, dbPath, walPath string, pag
 		_, err := io.Copy(w, contextReader{ctx, db})
 		return err
 	}
-	if int(scan.pageSize) != pageSize {
-		return fmt.Errorf("the WAL has pages of %d bytes, not %d", scan.pageSize, pageSize)
-	}
+	pageSize := int(scan.pageSize)
 	buf := make([]byte, pageSize)
 	for page := uint32(1); page <= scan.pageCount && page != 0; page++ {
 		if page%1024 == 0 && ctx.Err() != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 
 	"github.com/ncruces/go-sqlite3"
@@ -30,6 +31,8 @@ var (
 	ErrUnsupported = errors.New("not supported on a replicated database")
 	ErrCorrupt     = errors.New("local file changed underneath")
 	ErrWAL         = errors.New("write-ahead log not recovered")
+	ErrBehind      = errors.New("a transaction was shipped and then failed in the local file")
+	ErrDetached    = errors.New("database is no longer attached")
 )
 
 // PageSum is the checksum of one page, as [Options.Sum] computes it.
@@ -61,6 +64,10 @@ type Options struct {
 	// ctx is the connection's (sqlite3.Conn.GetInterrupt).
 	BeforeCommit func(ctx context.Context, h *Held) error
 
+	// Behind is called when a transaction that BeforeCommit shipped and let pass was rolled back all the same (a full disk, a failed fsync): what is shipped is ahead
+	// of the file. From then on COMMITs are refused and Take fails ([ErrBehind]): the file must be rebuilt. It must return at once, and call nothing here.
+	Behind func(error)
+
 	// AfterCommit is called when a commit has become certain. It must return at once.
 	AfterCommit func()
 
@@ -84,6 +91,7 @@ var registry struct {
 	once sync.Once
 	mu   sync.RWMutex
 	m    map[string]*Database
+	n    int64 // Databases so far
 }
 
 func lookup(path string) *Database {
@@ -118,11 +126,17 @@ func Attach(path string, o Options) (*Database, error) {
 		registry.m = map[string]*Database{}
 	}
 	registry.m[path] = d
+	registry.n++
+	d.serial = registry.n
 	return d, nil
 }
 
-// Detach ends the observation. All connections must be closed.
+// Detach ends the observation. Connections should be closed: those that are not can neither read nor write the file from here on, since another
+// Database may observe it, or another process own it. A second Detach does nothing.
 func (d *Database) Detach() error {
+	if d.detached.Swap(true) {
+		return nil
+	}
 	registry.mu.Lock()
 	if registry.m[d.path] == d {
 		delete(registry.m, d.path)
@@ -131,8 +145,15 @@ func (d *Database) Detach() error {
 	d.ckpt.Lock()
 	defer d.ckpt.Unlock()
 	d.closeWAL()
-	return d.main.Close()
+	if err := d.main.Close(); !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
 }
+
+// Token is to be given as the URI parameter "tonbo" by whoever connects to this Database: a connection that comes too late, when it is
+// detached, is refused then. Without it such a connection would be to a plain file that nobody observes.
+func (d *Database) Token() string { return strconv.FormatInt(d.serial, 10) }
 
 // Path is the canonical path of the main file.
 func (d *Database) Path() string { return d.path }
