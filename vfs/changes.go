@@ -24,26 +24,31 @@ type Changes struct {
 	places   map[uint32]version // where pages are in the write-ahead log; later commits do not move these
 	back     pageSet            // what Return gives back to dirty
 	commits  int                // and to commits
+	held     bool               // of a transaction whose commit is held back
 	release  bool
 	settled  bool
 }
 
 // Take returns what has changed since the last one, or nil when nothing has. Until Release, checkpoints wait; commits do not. Take
-// itself waits for a commit that is written but not yet certain, since another connection may have read it.
+// itself waits for a commit that is written but not yet certain, since another connection may have read it, and for one that is shipped and not yet written.
 func (d *Database) Take(ctx context.Context) (*Changes, error) {
 	for {
-		if err := d.waitCertain(ctx); err != nil {
+		if err := d.wait(ctx, d.unsettled); err != nil {
 			return nil, err
 		}
 		d.ckpt.RLock()
 		d.mu.Lock()
-		if d.uncertain == nil {
+		if !d.unsettled() {
 			break
 		}
 		d.mu.Unlock()
 		d.ckpt.RUnlock()
 	}
 	defer d.mu.Unlock()
+	if d.behind {
+		d.ckpt.RUnlock()
+		return nil, fmt.Errorf("%s: %w", d.path, ErrBehind)
+	}
 	if d.taken != nil {
 		d.ckpt.RUnlock()
 		return nil, errors.New("vfs: the last Changes are not settled")
@@ -79,19 +84,24 @@ func (h *Held) Take() *Changes {
 	h.d.mu.Lock()
 	defer h.d.mu.Unlock()
 	h.ch = h.d.take(h.c)
+	h.ch.held = true
 	return h.ch
 }
 
+// settle draws the consequence of BeforeCommit's outcome. The caller keeps d.mu until the commit frame is written: in between, the shipped state is
+// ahead of the file, and a Take would see a change back.
+// +checklocks:h.d.mu
 func (h *Held) settle(shipped bool) {
 	switch {
 	case h.ch == nil:
 		return
 	case shipped:
-		h.ch.Shipped()
+		h.ch.shipped()
 	default:
-		h.ch.Return()
+		h.ch.giveBack()
 	}
 	h.ch.Release()
+	h.d.cond.Broadcast()
 }
 
 // take collects the changes, with those of held, a commit that is being held back. d.ckpt is held shared; Release lets it go.
@@ -162,9 +172,14 @@ func (c *Changes) Release() {
 
 // Shipped settles the changes: they are the last shipped state now.
 func (c *Changes) Shipped() {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	c.shipped()
+}
+
+// +checklocks:c.d.mu
+func (c *Changes) shipped() {
 	d := c.d
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if !c.settle() {
 		return
 	}
@@ -179,9 +194,14 @@ func (c *Changes) Shipped() {
 
 // Return settles the changes by giving them back: the next Take returns them again.
 func (c *Changes) Return() {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	c.giveBack()
+}
+
+// +checklocks:c.d.mu
+func (c *Changes) giveBack() {
 	d := c.d
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if !c.settle() {
 		return
 	}
@@ -201,25 +221,35 @@ func (c *Changes) settle() bool {
 	return true
 }
 
-// waitCertain waits until no commit is uncertain. That takes microseconds, or the time of an fsync: SQLite tells in the very call of COMMIT.
+// unsettled tells that what is committed is not known at this moment, or that what is shipped is ahead of it.
+// +checklocks:d.mu
+func (d *Database) unsettled() bool {
+	return d.uncertain != nil || d.taken != nil && d.taken.held
+}
+
+// isUncertain tells that a commit frame is written and not known to count.
+// +checklocks:d.mu
+func (d *Database) isUncertain() bool { return d.uncertain != nil }
+
+// wait waits until no commit is uncertain (or unsettled). That takes microseconds, or the time of an fsync: SQLite tells in the very call of COMMIT.
 // On the one path where it does not (a commit over several attached files that fails in another one), its index of the write-ahead log does.
-func (d *Database) waitCertain(ctx context.Context) error {
+func (d *Database) wait(ctx context.Context, while func() bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.uncertain == nil {
+	if !while() {
 		return nil
 	}
 	const ask = 5 * time.Millisecond
 	defer context.AfterFunc(ctx, d.wake)()
 	t := time.AfterFunc(ask, d.wake)
 	defer t.Stop()
-	first := d.uncertain
-	for d.uncertain == first {
+	for while() {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("waiting for a commit under way: %w", err)
 		}
+		c := d.uncertain
 		d.cond.Wait()
-		if d.uncertain == first && d.indexSays(first.first+len(first.frames)-1) {
+		if c != nil && d.uncertain == c && d.indexSays(c.first+len(c.frames)-1) {
 			d.certain()
 		}
 		t.Reset(ask)
@@ -275,7 +305,7 @@ func readFull(f *os.File, buf []byte, off int64) error {
 
 // CopyTo writes the database as of the last commit as a plain SQLite file: in rollback mode, without a write-ahead log. Checkpoints wait.
 func (d *Database) CopyTo(ctx context.Context, w io.Writer) error {
-	if err := d.waitCertain(ctx); err != nil {
+	if err := d.wait(ctx, d.isUncertain); err != nil {
 		return err
 	}
 	d.ckpt.RLock()

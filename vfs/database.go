@@ -17,6 +17,9 @@ type Database struct {
 	o    Options
 	main *os.File // our own handle, for reading pages back
 
+	serial   int64 // see Token
+	detached atomic.Bool
+
 	lastUnsupported atomic.Pointer[error]
 	lastRefused     atomic.Pointer[error] // by BeforeCommit
 
@@ -25,7 +28,7 @@ type Database struct {
 	ckpt sync.RWMutex
 
 	mu   sync.Mutex
-	cond *sync.Cond // on mu: uncertain has become nil
+	cond *sync.Cond // on mu: uncertain has become nil, or taken, if that was a held transaction's
 
 	// +checklocks:mu
 	wal       map[uint32]version // newest committed version of each page in the write-ahead log
@@ -46,6 +49,7 @@ type Database struct {
 	spilled      map[uint32]uint64   // unshipped pages in the main file: their sums
 	unsaved      map[uint32]struct{} // of these, the ones not yet told to BeforeReset
 	refusal      error
+	behind       bool // ErrBehind
 }
 
 // version is where a committed page is in the write-ahead log, and its checksum.
@@ -107,6 +111,9 @@ func (d *Database) Reason(code sqlite3.ExtendedErrorCode) error {
 		if d.refusal != nil {
 			return d.refusal
 		}
+		if d.detached.Load() {
+			return ErrDetached
+		}
 		if p := d.lastRefused.Load(); p != nil {
 			return *p
 		}
@@ -124,9 +131,9 @@ func (d *Database) Pending() (commits int, bytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	commits, n := d.commits, d.dirty.n
-	if d.taken != nil {
-		commits += d.taken.Commits
-		n += len(d.taken.pages)
+	if d.taken != nil { // without a transaction that is held: its COMMIT has not returned
+		commits += d.taken.commits
+		n += d.taken.back.n
 	}
 	return commits, int64(n) * int64(d.o.PageSize)
 }
@@ -136,6 +143,27 @@ func (d *Database) PageCount() uint32 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.pageCount
+}
+
+// fellBehind: a transaction that BeforeCommit shipped does not count here.
+// +checklocks:d.mu
+func (d *Database) fellBehind(cause error) {
+	err := fmt.Errorf("%s: %w: %w", d.path, ErrBehind, cause)
+	d.behind = true
+	if d.refusal == nil {
+		d.refusal = err
+	}
+	if d.o.Behind != nil {
+		d.o.Behind(err)
+	}
+}
+
+// gone tells a connection that has outlived the observation.
+func (d *Database) gone() error {
+	if d.detached.Load() {
+		return CodeRefused
+	}
+	return nil
 }
 
 // lockPage is the page that holds byte 0x40000000, which SQLite never uses.

@@ -23,7 +23,11 @@ func (s fileSystem) OpenFilename(name *vfs.Filename, flags vfs.OpenFlag) (vfs.Fi
 	}
 	switch {
 	case flags&vfs.OPEN_MAIN_DB != 0:
-		if d := lookup(name.String()); d != nil {
+		d := lookup(name.String())
+		if token := name.URIParameter("tonbo"); token != "" && (d == nil || d.Token() != token) {
+			return nil, flags, vfs.SystemError(ErrDetached, sqlite3.CANTOPEN)
+		}
+		if d != nil {
 			f, flags, err := vfsutil.WrapOpenFilename(s.VFS, name, flags)
 			if err != nil {
 				return nil, flags, err
@@ -96,6 +100,9 @@ func (f *mainFile) context() context.Context {
 }
 
 func (f *mainFile) ReadAt(p []byte, off int64) (int, error) {
+	if err := f.db.gone(); err != nil {
+		return 0, err
+	}
 	if s := f.db.o.Source; s != nil {
 		ctx := f.context()
 		if err := s.Ensure(ctx, off, int64(len(p))); err != nil {
@@ -115,6 +122,9 @@ func (f *mainFile) WriteAt(p []byte, off int64) (int, error) {
 	}
 	f.db.ckpt.Lock()
 	defer f.db.ckpt.Unlock()
+	if err := f.db.gone(); err != nil {
+		return 0, err
+	}
 	n, err := f.File.WriteAt(p, off)
 	if err == nil {
 		f.db.fault("vfs:checkpoint")
@@ -130,6 +140,9 @@ func (f *mainFile) WriteAt(p []byte, off int64) (int, error) {
 func (f *mainFile) Truncate(size int64) error {
 	f.db.ckpt.Lock()
 	defer f.db.ckpt.Unlock()
+	if err := f.db.gone(); err != nil {
+		return err
+	}
 	err := f.File.Truncate(size)
 	f.db.fault("vfs:truncate")
 	if s := f.db.o.Source; s != nil && err == nil {
@@ -138,9 +151,14 @@ func (f *mainFile) Truncate(size int64) error {
 	return err
 }
 
-func (f *mainFile) Unwrap() vfs.File               { return f.File }
-func (f *mainFile) LockState() vfs.LockLevel       { return vfsutil.WrapLockState(f.File) }
-func (f *mainFile) PersistWAL() bool               { return vfsutil.WrapPersistWAL(f.File) }
+func (f *mainFile) Unwrap() vfs.File         { return f.File }
+func (f *mainFile) LockState() vfs.LockLevel { return vfsutil.WrapLockState(f.File) }
+
+// PersistWAL keeps a connection that has outlived the observation from deleting a write-ahead log that is another one's by now.
+func (f *mainFile) PersistWAL() bool {
+	return f.db.detached.Load() || vfsutil.WrapPersistWAL(f.File)
+}
+
 func (f *mainFile) SetPersistWAL(keep bool)        { vfsutil.WrapSetPersistWAL(f.File, keep) }
 func (f *mainFile) SizeHint(size int64) error      { return vfsutil.WrapSizeHint(f.File, size) }
 func (f *mainFile) HasMoved() (bool, error)        { return vfsutil.WrapHasMoved(f.File) }

@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"encoding/binary"
+	"errors"
 
 	"github.com/ncruces/go-sqlite3/vfs"
 )
@@ -26,6 +27,9 @@ func (f *walFile) DeviceCharacteristics() vfs.DeviceCharacteristic {
 
 func (f *walFile) WriteAt(p []byte, off int64) (int, error) {
 	d := f.db
+	if err := d.gone(); err != nil {
+		return 0, err
+	}
 	if off == 0 && len(p) == walHeaderSize {
 		err := d.resetWAL(func() error {
 			if d.refusal != nil {
@@ -135,6 +139,9 @@ func (f *walFile) writePage(p []byte, off int64, index int) (int, error) {
 	d.fault("vfs:commit-frame")
 	n, err := f.writeFrame(hdr[:], p, off)
 	if err != nil {
+		if c.shipped {
+			d.fellBehind(err)
+		}
 		return n, err
 	}
 	d.fault("vfs:committed")
@@ -152,7 +159,7 @@ func (f *walFile) begin(index int) {
 		if index >= c.first+len(c.frames) {
 			d.certain()
 		} else {
-			d.dropUncertain()
+			d.dropUncertain(errRolledBack)
 		}
 	}
 	if index < d.tailAt || index > d.tailAt+len(d.tail) {
@@ -160,10 +167,15 @@ func (f *walFile) begin(index int) {
 	}
 }
 
+var errRolledBack = errors.New("the transaction was rolled back")
+
 // dropUncertain: the transaction whose commit frame was written has been rolled back.
 // +checklocks:d.mu
-func (d *Database) dropUncertain() {
+func (d *Database) dropUncertain(cause error) {
 	c := d.uncertain
+	if c.shipped {
+		d.fellBehind(cause)
+	}
 	d.uncertain = nil
 	d.tail, d.tailAt = c.frames, c.first
 	d.cond.Broadcast()
@@ -200,8 +212,8 @@ func (f *walFile) holdCommit(c *commit, p []byte, off int64) error {
 	h := &Held{d: d, c: c}
 	d.mu.Unlock()
 	err := d.o.BeforeCommit(f.main.context(), h)
-	h.settle(err == nil)
 	d.mu.Lock()
+	h.settle(err == nil)
 	if err == nil {
 		c.shipped = h.ch != nil
 		return nil
@@ -216,6 +228,9 @@ func (f *walFile) holdCommit(c *commit, p []byte, off int64) error {
 }
 
 func (f *walFile) Truncate(size int64) error {
+	if err := f.db.gone(); err != nil {
+		return err
+	}
 	if size == 0 {
 		return f.db.resetWAL(func() error { return f.File.Truncate(0) })
 	}
@@ -225,19 +240,24 @@ func (f *walFile) Truncate(size int64) error {
 func (f *walFile) Sync(flags vfs.SyncFlag) error {
 	err := f.File.Sync(flags)
 	if err != nil {
-		f.failed()
+		f.failed(err)
 	}
 	return err
 }
 
-func (f *walFile) ReadAt(p []byte, off int64) (int, error) { return f.File.ReadAt(p, off) }
+func (f *walFile) ReadAt(p []byte, off int64) (int, error) {
+	if err := f.db.gone(); err != nil {
+		return 0, err
+	}
+	return f.File.ReadAt(p, off)
+}
 
 // failed: an operation on the write-ahead log failed after this connection's commit frame was written, so SQLite rolls back.
-func (f *walFile) failed() {
+func (f *walFile) failed(err error) {
 	d := f.db
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.uncertain != nil && d.uncertain.by == f.main {
-		d.dropUncertain()
+		d.dropUncertain(err)
 	}
 }
