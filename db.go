@@ -71,7 +71,7 @@ func (db *DB) Err() error { return db.h.ended() }
 // does not close the DB.
 func (db *DB) Connector() driver.Connector { return &connector{h: db.h} }
 
-// Close closes the connections, ships what is unshipped (for at most 30 s) and lets go of the local copy. An error says what was not shipped; it stays
+// Close closes the connections, ships what is unshipped (for at most Options.SyncTimeout) and lets go of the local copy. An error says what was not shipped; it stays
 // in the local copy, where the next Open in this directory finds it. A second Close does nothing.
 func (db *DB) Close() error {
 	err := db.DB.Close() // closes the connector, if this is its pool

@@ -172,6 +172,11 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	inner, err := h.connect(ctx)
 	if err != nil {
 		h.conns.Add(-1)
+		if errors.Is(err, sqlite3.CANTOPEN) { // the file is not observed now: closed or re-opened meanwhile, or a Reopen failed
+			if ended := h.ended(); ended != nil {
+				return nil, ended
+			}
+		}
 		return nil, h.reason(err)
 	}
 	return &conn{inner, h, epoch}, nil
@@ -186,7 +191,7 @@ func (h *handle) connect(ctx context.Context) (sqlitedriver.Conn, error) {
 			pragmas[k] = v
 		}
 	}
-	query := []string{"vfs=" + vfs.Name}
+	query := []string{"vfs=" + vfs.Name, "tonbo=" + vdb.Token()}
 	names := slices.Sorted(maps.Keys(pragmas))
 	if i := slices.Index(names, "busy_timeout"); i > 0 { // the others may have to wait
 		names = slices.Insert(slices.Delete(names, i, i+1), 0, "busy_timeout")

@@ -148,7 +148,7 @@ func (h *handle) close() error {
 	vdb, ended := h.vdb, h.err
 	h.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), h.o.SyncTimeout)
 	defer cancel()
 	closing := fmt.Errorf("database %s: %w", h.name, ErrClosed)
 	// (1) No new commits.
@@ -200,9 +200,7 @@ func (h *handle) autoSync(every time.Duration) {
 		ctx, cancel := context.WithTimeout(h.life, h.o.SyncTimeout)
 		if err := h.group.do(ctx); err != nil && h.life.Err() == nil {
 			h.o.Logger.Warn("background sync failed", "event", "sync_failed", "database", h.name, "error", err)
-			select { // try again, unless it is over
-			case <-h.done:
-			default:
+			if h.ended() == nil { // try again, unless it is over
 				h.committed()
 			}
 		}

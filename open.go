@@ -156,7 +156,7 @@ func (h *handle) attach(owner *fence.Owner, l *local, cold bool, t *tailReader) 
 	_, shipped, _ := h.dir.Position()
 	vdb, err := vfs.Attach(h.dir.Path(), vfs.Options{
 		PageSize: int(owner.State().PageSize), PageCount: l.pageCount, Sum: segment.PageSum,
-		BeforeCommit: h.beforeCommit(), AfterCommit: h.committed, Fault: vfsFault,
+		BeforeCommit: h.beforeCommit(), AfterCommit: h.committed, Behind: h.fellBehind, Fault: vfsFault,
 		BeforeReset: func(s vfs.Spill) error {
 			fault("spill")
 			if _, n, _ := h.dir.Position(); s.MinCount < n {

@@ -36,7 +36,7 @@ type Options struct {
 	Strict bool
 	// SyncEvery > 0 also ships in the background, at most this long after a commit.
 	SyncEvery time.Duration
-	// SyncTimeout bounds a Synced whose ctx has no deadline, and a strict COMMIT. Default 30 s.
+	// SyncTimeout bounds a Synced whose ctx has no deadline, a strict COMMIT, and the shipping of a Close. Default 30 s.
 	SyncTimeout time.Duration
 	// Owner is who we are, shown to whoever is fenced. Default host:pid.
 	Owner string
@@ -59,10 +59,7 @@ type Progress struct {
 	Total int64  // bytes of pages, 0 while unknown
 }
 
-const (
-	defaultSyncTimeout = 30 * time.Second
-	closeTimeout       = 30 * time.Second
-)
+const defaultSyncTimeout = 30 * time.Second
 
 // withDefaults fills in what is not set. It does not touch the remote.
 func (o Options) withDefaults() (Options, error) {

@@ -142,6 +142,7 @@ func (h *handle) stored(sh *shipment, slot uint64) {
 		h.behind = &dbError{h.name, "commit", ErrUnsynced, fmt.Errorf("a transaction whose COMMIT timed out is in the remote (slot %d), but was rolled back here: Reopen brings it back", slot)}
 		_, vdb := h.current()
 		vdb.Refuse(h.behind)
+		h.end(h.behind, "")
 		return
 	}
 	if err := h.dir.Shipped(slot, sh.state.PageCount, sh.state.Checksum, sh.pages); err != nil {
@@ -151,6 +152,13 @@ func (h *handle) stored(sh *shipment, slot uint64) {
 	fault("ship:recorded")
 	sh.changes.Shipped()
 	h.tail.add(sh)
+}
+
+// fellBehind: a strict COMMIT is in the remote and then failed here (a full disk). package vfs refuses what comes after it.
+func (h *handle) fellBehind(cause error) error {
+	err := &dbError{h.name, "commit", ErrUnsynced, fmt.Errorf("a transaction that the remote holds could not be written here, and was rolled back: %w; Reopen brings it back", cause)}
+	h.end(err, "")
+	return err
 }
 
 // localError tells damage of the local file apart: it must not reach the log, and the handle cannot go on.

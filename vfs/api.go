@@ -65,8 +65,9 @@ type Options struct {
 	BeforeCommit func(ctx context.Context, h *Held) error
 
 	// Behind is called when a transaction that BeforeCommit shipped and let pass was rolled back all the same (a full disk, a failed fsync): what is shipped is ahead
-	// of the file. From then on COMMITs are refused and Take fails ([ErrBehind]): the file must be rebuilt. It must return at once, and call nothing here.
-	Behind func(error)
+	// of the file. From then on COMMITs are refused, with the error that it returns, and Take fails ([ErrBehind]): the file must be rebuilt. It must return at
+	// once, and call nothing here.
+	Behind func(error) error
 
 	// AfterCommit is called when a commit has become certain. It must return at once.
 	AfterCommit func()

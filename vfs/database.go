@@ -150,11 +150,11 @@ func (d *Database) PageCount() uint32 {
 func (d *Database) fellBehind(cause error) {
 	err := fmt.Errorf("%s: %w: %w", d.path, ErrBehind, cause)
 	d.behind = true
+	if d.o.Behind != nil {
+		err = d.o.Behind(err)
+	}
 	if d.refusal == nil {
 		d.refusal = err
-	}
-	if d.o.Behind != nil {
-		d.o.Behind(err)
 	}
 }
 
