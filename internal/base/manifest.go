@@ -1,0 +1,118 @@
+// Package base describes bases: immutable manifests that say in which segments the pages of a state are.
+//
+// It knows the manifest's form and how runs are merged, and no store: callers move the bytes. docs/format.md has the format.
+package base
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Format is the manifest's format number. Another one is refused.
+const Format = 1
+
+// ErrFormat is a manifest that cannot be right.
+var ErrFormat = errors.New("damaged base manifest")
+
+// Manifest is a base: where each page is as of Slot.
+type Manifest struct {
+	Format     int         `json:"format"`
+	ID         string      `json:"id"` // incarnation, 32 hexadecimal digits
+	Generation uint64      `json:"generation"`
+	Slot       uint64      `json:"slot"`
+	Time       time.Time   `json:"time"`
+	PageSize   uint32      `json:"page_size"`  // bytes
+	PageCount  uint32      `json:"page_count"` // pages of the database
+	Checksum   string      `json:"checksum"`   // database checksum, 16 hexadecimal digits
+	Levels     [][]Segment `json:"levels"`     // newest first; the last one is the bottom
+	Marks      []Mark      `json:"marks,omitempty"`
+}
+
+// Segment is one object of a level.
+type Segment struct {
+	Key   string `json:"key"`   // full key
+	First uint32 `json:"first"` // page numbers, both inclusive
+	Last  uint32 `json:"last"`
+	Pages int    `json:"pages"`
+	From  uint64 `json:"from"` // oldest and newest slot whose pages it holds
+	Slot  uint64 `json:"slot"`
+	Size  int64  `json:"size"` // bytes of the object
+}
+
+// Mark is a slot and when it was written: owners find the history window's end by it.
+type Mark struct {
+	Slot uint64    `json:"slot"`
+	Time time.Time `json:"time"`
+}
+
+// Encode returns the manifest's bytes.
+func (m *Manifest) Encode() ([]byte, error) {
+	m.Format = Format
+	return json.Marshal(m)
+}
+
+// Decode reads and checks a manifest.
+func Decode(b []byte) (*Manifest, error) {
+	var m Manifest
+	if err := json.Unmarshal(b, &m); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	if m.Format != Format {
+		return nil, fmt.Errorf("%w: format %d, this version reads %d: written by a newer tonbo, update", ErrFormat, m.Format, Format)
+	}
+	if len(m.ID) != 32 || m.Slot == 0 || m.PageSize < 512 || m.PageSize > 65536 || m.PageSize&(m.PageSize-1) != 0 || m.PageCount == 0 {
+		return nil, fmt.Errorf("%w: id %q, slot %d, %d pages of %d bytes", ErrFormat, m.ID, m.Slot, m.PageCount, m.PageSize)
+	}
+	if _, err := m.Sum(); err != nil {
+		return nil, err
+	}
+	for i, level := range m.Levels {
+		var last uint32
+		for _, s := range level {
+			if s.Key == "" || s.First <= last || s.Last < s.First || s.Pages < 1 || s.Pages > int(s.Last-s.First)+1 || s.Size < 1 || s.Slot > m.Slot || s.From > s.Slot {
+				return nil, fmt.Errorf("%w: level %d: segment %+v", ErrFormat, i, s)
+			}
+			last = s.Last
+		}
+	}
+	return &m, nil
+}
+
+// Sum returns the database checksum.
+func (m *Manifest) Sum() (uint64, error) {
+	var x uint64
+	if n, err := fmt.Sscanf(m.Checksum, "%016x", &x); err != nil || n != 1 || len(m.Checksum) != 16 {
+		return 0, fmt.Errorf("%w: checksum %q", ErrFormat, m.Checksum)
+	}
+	return x, nil
+}
+
+// SumString spells a database checksum as manifests do.
+func SumString(x uint64) string { return fmt.Sprintf("%016x", x) }
+
+// Runs returns the levels above the bottom, newest first.
+func (m *Manifest) Runs() [][]Segment {
+	if m == nil || len(m.Levels) == 0 {
+		return nil
+	}
+	return m.Levels[:len(m.Levels)-1]
+}
+
+// Bottom returns the lowest level.
+func (m *Manifest) Bottom() []Segment {
+	if m == nil || len(m.Levels) == 0 {
+		return nil
+	}
+	return m.Levels[len(m.Levels)-1]
+}
+
+// Pages adds up the pages of a level.
+func Pages(level []Segment) int {
+	n := 0
+	for _, s := range level {
+		n += s.Pages
+	}
+	return n
+}
