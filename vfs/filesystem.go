@@ -154,13 +154,20 @@ func (f *mainFile) Truncate(size int64) error {
 func (f *mainFile) Unwrap() vfs.File         { return f.File }
 func (f *mainFile) LockState() vfs.LockLevel { return vfsutil.WrapLockState(f.File) }
 
+// SizeHint makes the file longer, at the start of a checkpoint.
+func (f *mainFile) SizeHint(size int64) error {
+	if err := f.db.gone(); err != nil {
+		return err
+	}
+	return vfsutil.WrapSizeHint(f.File, size)
+}
+
 // PersistWAL keeps a connection that has outlived the observation from deleting a write-ahead log that is another one's by now.
 func (f *mainFile) PersistWAL() bool {
 	return f.db.detached.Load() || vfsutil.WrapPersistWAL(f.File)
 }
 
 func (f *mainFile) SetPersistWAL(keep bool)        { vfsutil.WrapSetPersistWAL(f.File, keep) }
-func (f *mainFile) SizeHint(size int64) error      { return vfsutil.WrapSizeHint(f.File, size) }
 func (f *mainFile) HasMoved() (bool, error)        { return vfsutil.WrapHasMoved(f.File) }
 func (f *mainFile) SharedMemory() vfs.SharedMemory { return vfsutil.WrapSharedMemory(f.File) }
 func (f *mainFile) CheckpointStart()               { f.checkpointing = true }
