@@ -104,7 +104,7 @@ type Status struct {
 	Pages          int64  // size of the database
 	PagesLocal     int64  // of these, present in the local copy
 	ColdStart      bool   // the local copy was rebuilt from the remote
-	Lost           string // file with commits that were set aside, "" none
+	Lost           string // the newest file with commits that were set aside, until it is moved away; "" none
 	Requests       Requests
 	Strict         bool
 	Err            error // as DB.Err

@@ -131,6 +131,12 @@ func (h *handle) takeOver(ctx context.Context, head *fence.Entry) error {
 	if err := h.attach(owner, local, cold, t); err != nil {
 		return err
 	}
+	// (4) Commits set aside are named until somebody has taken the file away: a process may have died before it could tell.
+	if h.lost == "" {
+		if h.lost, err = h.dir.Kept(); err != nil {
+			return err
+		}
+	}
 	fault("open:attached")
 	return nil
 }
@@ -230,23 +236,16 @@ func (h *handle) warmStart(ctx context.Context, owner *fence.Owner, t *tailReade
 	if err != nil {
 		return nil, err
 	}
-	own := prev.Generation == st.Generation
-	// A claim without pages in between changes nothing that our commits stand on.
-	unmoved := own || len(entries) == 0
-	var newer []cache.Shipped
-	if own {
-		for _, e := range entries {
-			s, err := h.sumsOf(ctx, e)
-			if err != nil {
-				return nil, err
-			}
-			newer = append(newer, s)
-		}
+	// Entries of our own generation come first: appends whose answer we did not live to note down, however many claims have followed.
+	newer, entries, err := h.ownEntries(ctx, t, st.Generation, entries)
+	if err != nil {
+		return nil, err
 	}
 	rec, err := h.dir.Recover(ctx, newer)
 	if err != nil {
 		return nil, err
 	}
+	unmoved := len(entries) == 0 // a claim without pages in between changes nothing that our commits stand on
 	switch {
 	case len(rec.Damaged) > 0:
 		h.o.Logger.Warn("local copy rebuilt", "event", "rebuilt", "database", h.name, "why", rec.Reason, "pages", len(rec.Damaged))
@@ -257,7 +256,7 @@ func (h *handle) warmStart(ctx context.Context, owner *fence.Owner, t *tailReade
 	case len(rec.Unshipped) > 0 && !unmoved:
 		return nil, h.saveUnshipped(ctx, st, fmt.Sprintf("%s has taken the database over since", prev.Owner))
 	case !unmoved: // nothing of ours: only the pages that changed since
-		return h.catchUp(ctx, owner, t, st, entries)
+		return h.catchUp(ctx, owner, t, h.dir.State(), entries)
 	}
 	if err := h.dir.SetGeneration(owner.Generation(), owner.Slot()); err != nil {
 		return nil, err
@@ -267,6 +266,27 @@ func (h *handle) warmStart(ctx context.Context, owner *fence.Owner, t *tailReade
 		l.unshipped = append(l.unshipped, vfs.PageSum{Page: p, Sum: rec.Sums[p-1]})
 	}
 	return l, nil
+}
+
+// ownEntries takes the entries of a generation off the front of entries.
+func (h *handle) ownEntries(ctx context.Context, t *tailReader, generation uint64, entries []*fence.Entry) (own []cache.Shipped, others []*fence.Entry, err error) {
+	for i, e := range entries {
+		if e.Payload == nil {
+			if e, err = t.read(ctx, e.Slot); err != nil {
+				return nil, nil, err
+			}
+			t.keep(e)
+		}
+		if e.Generation != generation {
+			return own, entries[i:], nil
+		}
+		s, err := h.sumsOf(ctx, e)
+		if err != nil {
+			return nil, nil, err
+		}
+		own = append(own, s)
+	}
+	return own, nil, nil
 }
 
 func (h *handle) differs(st *cache.State, prev *fence.Entry) string {

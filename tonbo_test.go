@@ -17,7 +17,12 @@ import (
 	"github.com/tonbo-go/tonbo/remote/mem"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if job := os.Getenv(jobEnv); job != "" {
+		os.Exit(childMain(job))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // account is one remote, seen from several machines.
 type account struct {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 const (
@@ -87,6 +88,36 @@ func (d *Dir) keepAside(generation uint64, src func(w io.Writer) error) (path st
 		return "", err
 	}
 	return path, d.fault("aside:done")
+}
+
+// Kept returns the newest file that KeepAside has made for this database and that is still there, "" if none is.
+func (d *Dir) Kept() (string, error) {
+	entries, err := os.ReadDir(d.root)
+	if err != nil {
+		return "", err
+	}
+	var newest fs.FileInfo
+	for _, e := range entries {
+		n, ok := strings.CutPrefix(e.Name(), d.escaped+lostInfix)
+		n, isDB := strings.CutSuffix(n, ".db")
+		if !ok || !isDB || !e.Type().IsRegular() || strings.Trim(n, "-0123456789") != "" {
+			continue
+		}
+		fi, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		if newest == nil || fi.ModTime().After(newest.ModTime()) {
+			newest = fi
+		}
+	}
+	if newest == nil {
+		return "", nil
+	}
+	return filepath.Join(d.root, newest.Name()), nil
 }
 
 // place gives the file temp the name path, unless that exists (fs.ErrExist). Where there are no hard links it is renamed: the lock keeps every

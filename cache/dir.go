@@ -72,7 +72,7 @@ func Open(root, name string, o Options) (*Dir, error) {
 		return nil, err
 	}
 	if err := d.load(name); err != nil {
-		return nil, errors.Join(err, d.lock.Close())
+		return nil, errors.Join(err, unlockFile(d.lock), d.lock.Close())
 	}
 	return d, nil
 }
@@ -215,7 +215,7 @@ func (d *Dir) Close() error {
 	if d.file != nil {
 		err = d.file.Close()
 	}
-	return errors.Join(err, d.lock.Close())
+	return errors.Join(err, unlockFile(d.lock), d.lock.Close())
 }
 
 // fault is the test's hook at a step.

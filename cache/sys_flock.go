@@ -26,6 +26,9 @@ func lockFile(f *os.File) (bool, error) {
 	}
 }
 
+// unlockFile lets go of it at once: a process that is just being started from this one has f open too, until its exec.
+func unlockFile(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) }
+
 // syncDir makes renames and removals in a directory durable.
 func syncDir(path string) error {
 	f, err := os.Open(path)

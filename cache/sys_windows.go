@@ -26,6 +26,12 @@ func lockFile(f *os.File) (bool, error) {
 	return false, &os.PathError{Op: "LockFileEx", Path: f.Name(), Err: err}
 }
 
+// unlockFile lets go of it at once.
+func unlockFile(f *os.File) error {
+	at := windows.Overlapped{OffsetHigh: lockAt}
+	return windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, &at)
+}
+
 // syncDir does nothing: a directory cannot be flushed here; NTFS journals renames.
 func syncDir(string) error { return nil }
 

@@ -1,0 +1,349 @@
+package tonbo_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/remote"
+	"github.com/tonbo-go/tonbo/remote/dir"
+	"github.com/tonbo-go/tonbo/remote/s3"
+)
+
+// job is what a child process is to do: open the database, make transactions, say so.
+type job struct {
+	Name, URL, Dir string
+	Steps          int           // transactions
+	Sync           int           // Synced after every n-th one, 0: never
+	Wait           int           // after that many say "wait", and go on when a line comes in on standard input
+	Large          bool          // some transactions are large
+	Strict         bool          // Options.Strict
+	Beside         time.Duration // Options.SyncEvery, and a goroutine that calls Synced all the time
+	Close          bool          // Close at the end; otherwise the process kills itself
+	Loop           time.Duration // for that long, all of it again and again
+	Request        int           // kill the process at this request to the store, counted from 1
+	After          bool          // ... when it has been done, instead of before
+}
+
+// jobEnv holds the job of a child process, as JSON.
+const jobEnv = "TONBO_TEST_CHILD"
+
+// event is what a child process says, one JSON value a line.
+type event struct {
+	What string // see say's callers
+	commit
+	Path  string `json:",omitempty"` // of what was set aside
+	Err   string `json:",omitempty"`
+	Warm  bool   `json:",omitempty"`
+	After int    `json:",omitempty"` // requests sent
+}
+
+// events of a child process:
+//
+//	open     the database is open in generation Gen, with transactions up to Seq; Path is Status.Lost
+//	try      COMMIT of Seq is about to be called
+//	commit   it has returned nil
+//	refused  it has returned ErrFenced
+//	ack      a Synced (or Close) that began after the commit of Seq has returned nil
+//	unsynced Synced has returned another error than ErrFenced
+//	fenced   it has returned ErrFenced; Path is FencedError.Lost
+//	wait     it waits for a line
+//	closed   Close has returned nil
+//	broken   a promise is broken, as Err says
+//	error    something else went wrong
+//	done     the end
+
+// childMain is the child process.
+func childMain(raw string) int {
+	var j job
+	if err := json.Unmarshal([]byte(raw), &j); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	c := &child{job: j, in: bufio.NewReader(os.Stdin), end: time.Now().Add(j.Loop)}
+	for {
+		err := c.run()
+		if err != nil {
+			c.say(event{What: "error", Err: err.Error()})
+			return 1
+		}
+		if !time.Now().Before(c.end) {
+			break
+		}
+	}
+	c.say(event{What: "done", After: int(c.requests.Load())})
+	return 0
+}
+
+// child is the process that does a job.
+type child struct {
+	job
+	in       *bufio.Reader
+	end      time.Time
+	requests atomic.Int64
+
+	out sync.Mutex
+
+	db  *tonbo.DB
+	gen uint64
+	did atomic.Int64 // the last transaction whose COMMIT has returned nil
+}
+
+func (c *child) say(e event) {
+	b, err := json.Marshal(e)
+	if err != nil {
+		panic(err)
+	}
+	c.out.Lock()
+	defer c.out.Unlock()
+	os.Stdout.Write(append(b, '\n'))
+}
+
+var errOver = errors.New("fenced")
+
+func (c *child) run() error {
+	ctx := context.Background()
+	o := tonbo.Options{URL: c.URL, Dir: c.Dir, Strict: c.Strict, SyncEvery: c.Beside, SyncTimeout: time.Minute,
+		Pragmas: map[string]string{"wal_autocheckpoint": "30", "cache_size": "12"}}
+	if c.Request > 0 || c.Loop == 0 {
+		store, err := openURL(ctx, c.URL)
+		if err != nil {
+			return err
+		}
+		o.Remote = &deadly{Store: store, c: c}
+	}
+	db, err := tonbo.Open(ctx, c.Name, o)
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	st := db.Status()
+	c.db, c.gen = db, st.Generation
+	seq, err := lastSeq(db.DB)
+	if err != nil {
+		return err
+	}
+	c.did.Store(int64(seq))
+	c.say(event{What: "open", commit: commit{seq, c.gen}, Path: st.Lost, Warm: !st.ColdStart})
+
+	stop := c.syncBeside()
+	err = c.work(seq)
+	stop()
+	if err != nil && !errors.Is(err, errOver) {
+		return err
+	}
+	if !c.Close {
+		kill()
+	}
+	// What Close acknowledges was committed before it.
+	last := commit{int(c.did.Load()), c.gen}
+	over := err != nil
+	switch err := db.Close(); {
+	case err == nil && !over:
+		c.say(event{What: "ack", commit: last})
+		c.say(event{What: "closed"})
+	case err == nil:
+		c.say(event{What: "closed"})
+	case errors.Is(err, tonbo.ErrFenced):
+		c.sayFenced(err)
+	default:
+		return fmt.Errorf("close: %w", err)
+	}
+	return nil
+}
+
+// work makes the job's transactions.
+func (c *child) work(seq int) error {
+	for i := 1; i <= c.Steps; i++ {
+		if (seq+i)%6 == 1 {
+			if err := c.fenced(rollback(c.db.DB)); err != nil {
+				return fmt.Errorf("rollback: %w", err)
+			}
+		}
+		t := commit{seq + i, c.gen}
+		c.say(event{What: "try", commit: t})
+		if err := step(c.db.DB, t, c.Large); err != nil {
+			if c.Strict && errors.Is(err, tonbo.ErrUnsynced) {
+				return fmt.Errorf("strict commit: %w", err)
+			}
+			if err = c.fenced(err); err != nil {
+				return fmt.Errorf("transaction %d: %w", t.Seq, err)
+			}
+		}
+		c.did.Store(int64(t.Seq))
+		c.say(event{What: "commit", commit: t})
+		if c.Strict {
+			c.say(event{What: "ack", commit: t})
+		}
+		if i == c.Wait {
+			c.say(event{What: "wait"})
+			if _, err := c.in.ReadString('\n'); err != nil {
+				return err
+			}
+		}
+		if err := c.fenced(housekeeping(c.db.DB, t.Seq)); err != nil {
+			return fmt.Errorf("housekeeping: %w", err)
+		}
+		if c.Sync > 0 && t.Seq%c.Sync == 0 {
+			if err := c.sync(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sync calls Synced and says what came of it.
+func (c *child) sync() error {
+	t := commit{int(c.did.Load()), c.gen}
+	err := c.db.Synced(context.Background())
+	switch {
+	case err == nil:
+		c.say(event{What: "ack", commit: t})
+		return nil
+	case errors.Is(err, tonbo.ErrFenced):
+		return c.fenced(err)
+	}
+	c.say(event{What: "unsynced", Err: err.Error()})
+	return nil
+}
+
+// syncBeside calls Synced from a goroutine of its own, until the returned function is called.
+func (c *child) syncBeside() (stop func()) {
+	if c.Beside == 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			t := commit{int(c.did.Load()), c.gen}
+			err := c.db.Synced(ctx)
+			if err == nil {
+				c.say(event{What: "ack", commit: t})
+			} else if errors.Is(err, tonbo.ErrFenced) {
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(c.Beside):
+			}
+		}
+	})
+	return func() { cancel(); wg.Wait() }
+}
+
+func (c *child) sayFenced(err error) {
+	var fe *tonbo.FencedError
+	if !errors.As(err, &fe) {
+		c.say(event{What: "broken", Err: fmt.Sprintf("ErrFenced without a FencedError: %v", err)})
+		return
+	}
+	c.say(event{What: "fenced", commit: commit{Gen: c.gen}, Path: fe.Lost, Err: err.Error()})
+}
+
+// fenced looks at an error of a statement. When we have been fenced it checks what is promised then, and returns errOver.
+func (c *child) fenced(err error) error {
+	if !errors.Is(err, tonbo.ErrFenced) {
+		return err
+	}
+	c.sayFenced(c.db.Err())
+	before, err := lastSeq(c.db.DB)
+	if err != nil {
+		c.say(event{What: "broken", Err: fmt.Sprintf("a read after the fence: %v", err)})
+	}
+	t := commit{before + 1, c.gen}
+	if err := step(c.db.DB, t, false); errors.Is(err, tonbo.ErrFenced) {
+		c.say(event{What: "refused", commit: t})
+	} else {
+		c.say(event{What: "broken", Err: fmt.Sprintf("a COMMIT after the fence: %v", err)})
+	}
+	if err := c.db.Synced(context.Background()); !errors.Is(err, tonbo.ErrFenced) {
+		c.say(event{What: "broken", Err: fmt.Sprintf("a Synced after the fence: %v", err)})
+	}
+	if after, err := lastSeq(c.db.DB); err != nil || after != before {
+		c.say(event{What: "broken", Err: fmt.Sprintf("a refused COMMIT left transaction %d where %d was the last (%v)", after, before, err)})
+	}
+	select {
+	case <-c.db.Done():
+	default:
+		c.say(event{What: "broken", Err: "Done is not closed"})
+	}
+	return errOver
+}
+
+// kill ends this process as a crash would.
+func kill() {
+	p, err := os.FindProcess(os.Getpid())
+	if err == nil {
+		err = p.Kill()
+	}
+	if err != nil {
+		panic(err)
+	}
+	select {}
+}
+
+// openURL opens a store as tonbo.Open does.
+func openURL(ctx context.Context, raw string) (remote.Store, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	if u.Scheme == "file" {
+		return dir.Open(filepath.FromSlash(u.Path))
+	}
+	return s3.Open(ctx, raw, s3.Options{})
+}
+
+// deadly is a store that counts requests, and before or after one of which the process dies: between a PUT and its answer.
+type deadly struct {
+	remote.Store
+	c *child
+}
+
+// request is called before each request; the function it returns, after it.
+func (d *deadly) request() func() {
+	n := int(d.c.requests.Add(1))
+	if n == d.c.Request && !d.c.After {
+		kill()
+	}
+	return func() {
+		if n == d.c.Request {
+			kill()
+		}
+	}
+}
+
+func (d *deadly) Create(ctx context.Context, key string, body []byte) (string, error) {
+	defer d.request()()
+	return d.Store.Create(ctx, key, body)
+}
+
+func (d *deadly) Get(ctx context.Context, key string, o remote.GetOptions) (remote.Object, error) {
+	defer d.request()()
+	return d.Store.Get(ctx, key, o)
+}
+
+func (d *deadly) List(ctx context.Context, prefix string, o remote.ListOptions) ([]remote.Info, bool, error) {
+	defer d.request()()
+	return d.Store.List(ctx, prefix, o)
+}
+
+func (d *deadly) Swap(ctx context.Context, key, etag string, body []byte) (string, error) {
+	defer d.request()()
+	return d.Store.Swap(ctx, key, etag, body)
+}
+
+func (d *deadly) Delete(ctx context.Context, key string) error {
+	defer d.request()()
+	return d.Store.Delete(ctx, key)
+}

@@ -1,0 +1,125 @@
+package tonbo_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// A scenario is a state of the world in which a process is run that passes many failpoints.
+type scenario struct {
+	name    string
+	prepare func(w *world, dir string) // makes dir what the process finds
+	job     job
+	foreign bool // others take the database over meanwhile: what is committed in dir may end up set aside
+}
+
+var scenarios = []scenario{
+	{name: "fresh", job: job{Steps: 26, Sync: 3, Large: true, Close: true}},
+	{name: "warm", job: job{Steps: 8, Sync: 4, Close: true}, prepare: func(w *world, dir string) {
+		w.start(job{Dir: dir, Steps: 4, Sync: 2, Close: true}, "").wait()
+	}},
+	{name: "strict", job: job{Steps: 4, Strict: true, Close: true}},
+	{name: "recover", job: job{Steps: 3, Sync: 2, Close: true}, prepare: func(w *world, dir string) {
+		w.start(job{Dir: dir, Steps: 10, Sync: 7}, "").wait() // killed, with commits that were not shipped
+	}},
+	{name: "unrecorded", job: job{Steps: 3, Sync: 2, Close: true}, prepare: func(w *world, dir string) {
+		w.start(job{Dir: dir, Steps: 9, Sync: 4}, "cache:shipped:append#2").wait() // killed, with an entry whose answer it did not note down
+	}},
+	{name: "behind", foreign: true, job: job{Steps: 3, Sync: 2, Close: true}, prepare: func(w *world, dir string) {
+		w.start(job{Dir: dir, Steps: 4, Sync: 2, Close: true}, "").wait()
+		w.elsewhere(3)
+	}},
+	{name: "loser", foreign: true, job: job{Steps: 3, Sync: 2, Close: true}, prepare: func(w *world, dir string) {
+		w.start(job{Dir: dir, Steps: 7, Sync: 3}, "").wait()
+		w.elsewhere(3)
+	}},
+	{name: "fenced", foreign: true, job: job{Steps: 8, Sync: 4, Wait: 6, Close: true}},
+}
+
+// elsewhere takes the database over on a new machine, works, and leaves.
+func (w *world) elsewhere(n int) {
+	w.t.Helper()
+	dir := w.dir()
+	db, _ := w.open(dir)
+	w.work(db, dir, n)
+	closeDB(w.t, db)
+}
+
+// play runs a scenario's process in dir, with a fault.
+func (s *scenario) play(w *world, dir, fault string) (*process, []event) {
+	w.t.Helper()
+	if s.prepare != nil {
+		s.prepare(w, dir)
+	}
+	j := s.job
+	j.Dir = dir
+	p := w.start(j, fault)
+	var events []event
+	if j.Wait > 0 {
+		e, ok := p.until("wait")
+		if events = e; ok {
+			w.elsewhere(2)
+			p.in.Write([]byte("\n"))
+		}
+	}
+	return p, append(events, p.wait()...)
+}
+
+// failpoints lists the failpoints that a scenario passes, each once, and with how often.
+func (s *scenario) failpoints(t *testing.T) ([]string, map[string]int) {
+	w := newWorld(t)
+	dir := w.dir()
+	p, events := s.play(w, dir, "?")
+	if len(said(events, "done")) != 1 {
+		t.Fatalf("%s: the process did not come to its end: %v\n%s", s.name, events, p.trace.String())
+	}
+	if !s.foreign {
+		w.kept(dir)
+	}
+	w.final(dir)
+	var names []string
+	times := map[string]int{}
+	for line := range strings.Lines(p.trace.String()) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "failpoint "); ok {
+			if times[name]++; times[name] == 1 {
+				names = append(names, name)
+			}
+		}
+	}
+	return names, times
+}
+
+// TestKilledAtEveryFailpoint kills a process at each step of open, commit, shipping, writing state and close, with the disk kept and with it lost.
+func TestKilledAtEveryFailpoint(t *testing.T) {
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			names, times := s.failpoints(t)
+			for i, name := range names {
+				at := name
+				if n := times[name]; n > 1 && i%2 == 1 {
+					at = fmt.Sprintf("%s#%d", name, (n+2)/2)
+				}
+				t.Run(at, func(t *testing.T) {
+					w := newWorld(t)
+					dir := w.dir()
+					_, events := s.play(w, dir, at)
+					if len(said(events, "done")) > 0 {
+						t.Fatal("the process came to its end")
+					}
+					if w.store == nil {
+						w.apart(func() { w.final() }) // the disk is lost
+					} else if i%2 == 0 {
+						w.final()
+						return
+					}
+					if !s.foreign {
+						w.kept(dir)
+					}
+					w.final(dir)
+				})
+			}
+		})
+	}
+}
