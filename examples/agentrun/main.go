@@ -44,7 +44,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	flags.StringVar(&o.name, "name", "", "name of the new database (default agentrun-<time>)")
 	flags.StringVar(&o.goroot, "goroot", "", "Go installation whose src is read (default: this one's)")
 	flags.IntVar(&o.packages, "packages", 0, "read only the first n packages, at least 6 (default: all)")
-	flags.StringVar(&o.search, "search", "constant time comparison", "full-text search at the end, in FTS5's syntax")
+	flags.StringVar(&o.search, "search", "context canceled", "full-text search at the end, in FTS5's syntax")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
