@@ -14,8 +14,7 @@ import (
 func TestTakeBesideHeldCommits(t *testing.T) {
 	var mu sync.Mutex // one shipment at a time, as R1 has it
 	var last uint32   // pages shipped; guarded by mu
-	var f *fixture
-	f = open(t, 512, func(o *vfs.Options) {
+	f := open(t, 512, func(o *vfs.Options) {
 		o.BeforeCommit = func(_ context.Context, h *vfs.Held) error {
 			mu.Lock()
 			defer mu.Unlock()
