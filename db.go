@@ -128,7 +128,8 @@ func (db *DB) Status() Status {
 }
 
 // Reopen takes the database back after it was fenced: it claims the next generation and brings the local copy up to date, in place. Connections in
-// use are waited for, until ctx ends. On a handle that is not fenced it claims and continues all the same.
+// use are waited for, until ctx ends; who asks for one meanwhile waits until it has ended. On a handle that is not fenced it claims and continues all the same.
+// When it fails early the handle is as it was, later it is over until a Reopen succeeds.
 func (db *DB) Reopen(ctx context.Context) error {
 	return wrap(db.h.name, "reopen", db.h.reopen(ctx, db.DB))
 }
@@ -140,10 +141,22 @@ func (h *handle) reopen(ctx context.Context, pool *sql.DB) error {
 	defer h.unlockRound()
 	h.mu.Lock()
 	closed, vdb, was := h.closed, h.vdb, h.err
+	if !closed {
+		h.moving = make(chan struct{})
+	}
 	h.mu.Unlock()
 	if closed {
 		return ErrClosed
 	}
+	defer func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		close(h.moving)
+		h.moving = nil
+	}()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(h.opened, cancel)()
 	// (1) Is it still there?
 	head, err := h.log.Head(ctx)
 	if err != nil {

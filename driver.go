@@ -161,14 +161,10 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	epoch := h.epoch.Load()
-	h.mu.Lock()
-	closed := h.closed
-	h.mu.Unlock()
-	if closed {
-		return nil, fmt.Errorf("database %s: %w", h.name, ErrClosed)
+	epoch, err := h.enter(ctx)
+	if err != nil {
+		return nil, err
 	}
-	h.conns.Add(1)
 	inner, err := h.connect(ctx)
 	if err != nil {
 		h.conns.Add(-1)
@@ -180,6 +176,30 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, h.reason(err)
 	}
 	return &conn{inner, h, epoch}, nil
+}
+
+// enter counts a connection that is about to be made, when there is no Reopen.
+func (h *handle) enter(ctx context.Context) (epoch int64, err error) {
+	for {
+		h.mu.Lock()
+		moving := h.moving
+		switch {
+		case h.closed:
+			h.mu.Unlock()
+			return 0, fmt.Errorf("database %s: %w", h.name, ErrClosed)
+		case moving == nil:
+			h.conns.Add(1)
+			epoch = h.epoch.Load()
+			h.mu.Unlock()
+			return epoch, nil
+		}
+		h.mu.Unlock()
+		select {
+		case <-moving:
+		case <-ctx.Done():
+			return 0, fmt.Errorf("database %s is being reopened: %w", h.name, ctx.Err())
+		}
+	}
 }
 
 // connect opens a SQLite connection to the local copy.

@@ -38,6 +38,10 @@ type handle struct {
 	lost   string        // file with commits set aside
 	cold   bool          // the local copy was rebuilt
 	closed bool
+	moving chan struct{} // while a Reopen runs; closed when it has ended
+
+	shut   context.CancelFunc // ends opened
+	opened context.Context    // until Close is called
 
 	inflight *shipment // appended, outcome unknown; guarded by round
 	behind   error     // guarded by round: the remote holds a transaction that was rolled back here
@@ -54,6 +58,7 @@ func newHandle(name string, o Options, base remote.Store) *handle {
 	h.store = remote.Counted(base, &h.counter)
 	h.log = fence.New(h.store, name, fence.Options{Owner: o.Owner, Logger: o.Logger})
 	h.life, h.stop = context.WithCancel(context.Background())
+	h.opened, h.shut = context.WithCancel(h.life)
 	h.group.run = h.syncRound
 	return h
 }
@@ -145,6 +150,13 @@ func (h *handle) close() error {
 		return nil
 	}
 	h.closed = true
+	moving := h.moving
+	h.mu.Unlock()
+	h.shut() // a Reopen under way ends now
+	if moving != nil {
+		<-moving
+	}
+	h.mu.Lock()
 	vdb, ended := h.vdb, h.err
 	h.mu.Unlock()
 

@@ -45,6 +45,7 @@ func (h *handle) ship(ctx context.Context, kind fence.Kind) error {
 		if looked { // R4's look at the next slot was this call's own round trip
 			return nil
 		}
+		fault("ship:idle")
 		return h.check(ctx, owner) // R6
 	}
 	if changes == nil {
@@ -232,13 +233,30 @@ func (h *handle) unsynced(doing string, err error) error {
 	_, vdb := h.current()
 	commits, bytes := vdb.Pending()
 	hint := "they are kept in the local copy; call Synced again"
+	again := "call Synced again"
+	switch doing {
+	case "close":
+		again = "Open in " + h.dir.Root() + " ships them"
+		hint = "they are kept in the local copy; the next " + again
+	case "commit":
+		again = "try again"
+		hint = again
+		if errors.Is(err, remote.ErrUnknown) {
+			hint = "whether the remote holds it is not known, and no other one commits before it is: try again, or Reopen"
+		}
+	}
 	switch {
 	case errors.Is(err, remote.ErrUnauthorized):
-		hint = "renew the credentials and call Synced again"
+		hint = "renew the credentials, then " + again
 	case errors.Is(err, remote.ErrDenied):
-		hint = "give the credentials the right to put and get objects, and call Synced again"
+		hint = "give the credentials the right to put and get objects, then " + again
 	case errors.Is(err, remote.ErrQuota):
-		hint = "make room at the store and call Synced again"
+		hint = "make room at the store, then " + again
+	case isDiskFull(err):
+		hint = "make room on the local disk, then " + again
+	}
+	if doing == "commit" {
+		return &dbError{h.name, doing, ErrUnsynced, fmt.Errorf("the transaction was rolled back here; %s: %w", hint, wrap(h.name, "ship", err))}
 	}
 	return &dbError{h.name, doing, ErrUnsynced, fmt.Errorf("%d commits (%d bytes of pages) are not acknowledged; %s: %w", commits, bytes, hint, wrap(h.name, "ship", err))}
 }
@@ -250,7 +268,8 @@ func (h *handle) closeLog(ctx context.Context) error {
 	}
 	defer h.unlockRound()
 	err := h.ship(ctx, fence.Close)
-	if commits, _ := h.vdb.Pending(); err != nil && commits == 0 && !errors.Is(err, ErrFenced) && !errors.Is(err, ErrDeleted) {
+	_, vdb := h.current()
+	if commits, _ := vdb.Pending(); err != nil && commits == 0 && !errors.Is(err, ErrFenced) && !errors.Is(err, ErrDeleted) {
 		// Nothing is lost: only the note that we have gone is missing.
 		h.o.Logger.Debug("close not recorded in the log", "database", h.name, "error", err)
 		return nil
