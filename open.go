@@ -100,7 +100,11 @@ func (h *handle) sweepSpools() error {
 
 // takeOver claims the database and makes the local copy what the log says.
 func (h *handle) takeOver(ctx context.Context, head *fence.Entry) error {
+	// (0) What must not be claimed: a claim that cannot be served would fence an owner for nothing.
 	if err := h.notAhead(head); err != nil {
+		return err
+	}
+	if err := h.notAnothers(ctx); err != nil {
 		return err
 	}
 	fault("open:before-claim")
@@ -149,6 +153,19 @@ func (h *handle) notAhead(head *fence.Entry) error {
 	}
 	return &dbError{h.name, "open", ErrRemoteLost, fmt.Errorf("%s ends at slot %d, the local copy %s knows slot %d; the remote was rolled back or replaced: restore it, or move the local copy away to go on with what the remote has",
 		h.store, head.Slot, h.dir.Path(), st.Slot)}
+}
+
+// notAnothers refuses a local copy with commits that only another remote can take: set aside they would never get there.
+func (h *handle) notAnothers(ctx context.Context) error {
+	st := h.dir.State()
+	if st == nil || st.Store == h.store.String() || st.Lost != "" {
+		return nil
+	}
+	rec, err := h.dir.Recover(ctx, nil)
+	if err != nil || len(rec.Unshipped) == 0 && !rec.Doubtful {
+		return err
+	}
+	return &dbError{h.name, "open", ErrForeignFile, fmt.Errorf("the local copy %s holds commits that were never shipped to %s; open it with that remote, set another Dir, or move it away", h.dir.Path(), st.Store)}
 }
 
 // local is the local file as it stands when SQLite may open it.
@@ -309,9 +326,6 @@ func (h *handle) saveUnshipped(ctx context.Context, st *cache.State, why string)
 	}
 	if len(rec.Unshipped) == 0 && !rec.Doubtful {
 		return nil
-	}
-	if st.Store != h.store.String() {
-		return &dbError{h.name, "open", ErrForeignFile, fmt.Errorf("the local copy %s holds commits that were never shipped to %s; open it with that remote, set another Dir, or move it away", h.dir.Path(), st.Store)}
 	}
 	return h.saveFile(ctx, st.Generation, why)
 }
