@@ -135,6 +135,7 @@ func (db *DB) Reopen(ctx context.Context) error {
 }
 
 func (h *handle) reopen(ctx context.Context, pool *sql.DB) error {
+	h.stopCompaction()
 	if err := h.lockRound(ctx); err != nil {
 		return err
 	}

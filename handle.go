@@ -45,7 +45,10 @@ type handle struct {
 
 	inflight *shipment // appended, outcome unknown; guarded by round
 	behind   error     // guarded by round: the remote holds a transaction that was rolled back here
-	tail     tailSize  // guarded by round
+	tail     tail      // guarded by round
+
+	compactor compactor
+	tune      tuning
 
 	background sync.WaitGroup
 	wake       chan struct{} // SyncEvery: a commit has become certain
@@ -54,7 +57,10 @@ type handle struct {
 }
 
 func newHandle(name string, o Options, base remote.Store) *handle {
-	h := &handle{name: name, o: o, round: make(chan struct{}, 1), done: make(chan struct{}), wake: make(chan struct{}, 1)}
+	h := &handle{name: name, o: o, round: make(chan struct{}, 1), done: make(chan struct{}), wake: make(chan struct{}, 1), tune: defaultTuning}
+	if o.tune != nil {
+		h.tune = *o.tune
+	}
 	h.store = remote.Counted(base, &h.counter)
 	h.log = fence.New(h.store, name, fence.Options{Owner: o.Owner, Logger: o.Logger})
 	h.life, h.stop = context.WithCancel(context.Background())
@@ -166,6 +172,10 @@ func (h *handle) close() error {
 	// (1) No new commits.
 	vdb.Refuse(closing)
 	fault("close:refused")
+	h.stopCompaction()
+	if ended == nil {
+		h.settleLog(ctx)
+	}
 	// (2) Ship the last ones, in the close entry.
 	var err error
 	if ended == nil {

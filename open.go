@@ -201,7 +201,10 @@ func (h *handle) attach(owner *fence.Owner, l *local, cold bool, t *tailReader) 
 		vdb.MarkDirty(l.unshipped, shipped)
 		h.committed()
 	}
-	h.tail = t.size()
+	if h.tail, err = t.tail(); err != nil {
+		return err
+	}
+	h.compactor.base, h.compactor.next = t.base, nil
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.owner, h.vdb, h.cold = owner, vdb, cold
@@ -368,7 +371,7 @@ func (h *handle) coldStart(ctx context.Context, owner *fence.Owner, t *tailReade
 	if err != nil {
 		return nil, err
 	}
-	return h.rebuild(ctx, owner, r, entries)
+	return h.rebuild(ctx, owner, r, t, 0, entries)
 }
 
 // catchUp writes the pages that others have changed into a local copy that is exactly an earlier slot.
@@ -380,11 +383,14 @@ func (h *handle) catchUp(ctx context.Context, owner *fence.Owner, t *tailReader,
 	if err != nil {
 		return nil, err
 	}
-	return h.rebuild(ctx, owner, r, entries)
+	return h.rebuild(ctx, owner, r, t, st.Slot, entries)
 }
 
-func (h *handle) rebuild(ctx context.Context, owner *fence.Owner, r *restorer, entries []*fence.Entry) (*local, error) {
-	err := r.apply(ctx, entries)
+func (h *handle) rebuild(ctx context.Context, owner *fence.Owner, r *restorer, t *tailReader, floor uint64, entries []*fence.Entry) (*local, error) {
+	err := r.base(ctx, t.base, floor)
+	if err == nil {
+		err = r.apply(ctx, entries)
+	}
 	if err == nil {
 		err = r.finish(owner)
 	}

@@ -38,6 +38,8 @@ type Options struct {
 	SyncEvery time.Duration
 	// SyncTimeout bounds a Synced whose ctx has no deadline, a strict COMMIT, and the shipping of a Close. Default 30 s.
 	SyncTimeout time.Duration
+	// History is how long old points stay restorable. Default 24 h.
+	History time.Duration
 	// Owner is who we are, shown to whoever is fenced. Default host:pid.
 	Owner string
 	// IfIdle > 0: do not take over from an owner that wrote within this time ([ErrBusy]). Advisory: it compares clocks.
@@ -49,6 +51,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Progress is called while long work goes on, from one goroutine at a time.
 	Progress func(Progress)
+
+	tune *tuning // for tests
 }
 
 // Progress of long work.
@@ -59,7 +63,10 @@ type Progress struct {
 	Total int64  // bytes of pages, 0 while unknown
 }
 
-const defaultSyncTimeout = 30 * time.Second
+const (
+	defaultSyncTimeout = 30 * time.Second
+	defaultHistory     = 24 * time.Hour
+)
 
 // withDefaults fills in what is not set. It does not touch the remote.
 func (o Options) withDefaults() (Options, error) {
@@ -88,6 +95,9 @@ func (o Options) withDefaults() (Options, error) {
 	o.Dir = dir
 	if o.SyncTimeout <= 0 {
 		o.SyncTimeout = defaultSyncTimeout
+	}
+	if o.History <= 0 {
+		o.History = defaultHistory
 	}
 	if o.Owner == "" {
 		host, _ := os.Hostname()

@@ -13,14 +13,15 @@ import (
 
 	"github.com/tonbo-go/tonbo/cache"
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/base"
 	"github.com/tonbo-go/tonbo/internal/segment"
 	"github.com/tonbo-go/tonbo/remote"
 )
 
 const (
-	readAhead  = 16       // entries read at once
+	readAhead  = 32       // entries read at once
 	keptLimit  = 32 << 20 // bytes of payloads kept between finding the entries and applying them
-	stepBack   = 16       // slots read at once while the tail is not known
+	stepBack   = 32       // slots read at once while the tail is not known
 	absentness = 4        // tries before a slot that must be there is taken for gone
 )
 
@@ -30,6 +31,7 @@ type tailReader struct {
 	head *fence.Entry
 
 	mu    sync.Mutex
+	base  *base.Manifest          // what is below the entries, nil: nothing
 	kept  map[uint64]*fence.Entry // read, with their payloads
 	bytes int64
 	slots []uint64 // ascending, of entries that carry pages
@@ -58,9 +60,22 @@ func (t *tailReader) keep(e *fence.Entry) {
 
 // load finds the entries above floor and reads them, as many as there is room for. It runs beside the LIST that confirms a claim.
 func (t *tailReader) load(ctx context.Context, floor uint64) error {
-	if t.head.Base != "" {
-		return fmt.Errorf("%w: the log of %s names a base, which a newer tonbo wrote: update", ErrUnsupported, t.h.name)
+	g, gctx := errgroup.WithContext(ctx)
+	if t.head.Base != "" && !t.head.Whole {
+		g.Go(func() (err error) { t.base, err = t.h.readBase(gctx, t.head); return err })
 	}
+	if t.head.Base == "" || t.head.Tail != nil {
+		g.Go(func() error { return t.readAll(gctx, floor) })
+		return g.Wait()
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return t.readAll(ctx, floor)
+}
+
+// readAll finds the entries above floor and reads them, as many as there is room for.
+func (t *tailReader) readAll(ctx context.Context, floor uint64) error {
 	if err := t.find(ctx, floor); err != nil {
 		return err
 	}
@@ -82,6 +97,33 @@ func (t *tailReader) load(ctx context.Context, floor uint64) error {
 		})
 	}
 	return g.Wait()
+}
+
+// readBase reads the manifest that an entry stands on.
+func (h *handle) readBase(ctx context.Context, e *fence.Entry) (*base.Manifest, error) {
+	o, err := h.store.Get(ctx, e.Base, remote.GetOptions{})
+	if errors.Is(err, remote.ErrNotFound) {
+		return nil, fmt.Errorf("%w: %s/%s is missing (slot %d stands on it)", ErrCorrupt, h.store, e.Base, e.Slot)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m, err := base.Decode(o.Body)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s/%s: %w", ErrCorrupt, h.store, e.Base, err)
+	}
+	if m.PageSize != e.State.PageSize || m.Slot > e.Slot {
+		return nil, fmt.Errorf("%w: %s/%s is not a base of slot %d", ErrCorrupt, h.store, e.Base, e.Slot)
+	}
+	return m, nil
+}
+
+// bottom is the highest slot whose pages are in the base.
+func (t *tailReader) bottom() uint64 {
+	if t.base != nil {
+		return t.base.Slot
+	}
+	return 0
 }
 
 func (t *tailReader) has(slot uint64) bool {
@@ -114,7 +156,10 @@ func (t *tailReader) find(ctx context.Context, floor uint64) error {
 		}
 		return nil
 	}
-	t.floor = floor
+	floor = max(floor, t.bottom())
+	if t.floor = floor; floor == t.bottom() {
+		t.floor = 0
+	}
 	above := head
 	if head.PayloadSize > 0 {
 		t.slots = []uint64{head.Slot}
@@ -202,9 +247,26 @@ func (t *tailReader) above(ctx context.Context, floor uint64) ([]*fence.Entry, e
 	return r, nil
 }
 
-// size estimates what a cold start reads, for wantWhole.
-func (t *tailReader) size() tailSize {
-	return tailSize{entries: len(t.slots), bytes: t.bytes}
+// tail is what was found, for compaction.
+func (t *tailReader) tail() (tail, error) {
+	var r tail
+	for _, slot := range t.slots {
+		e := t.kept[slot]
+		if e == nil {
+			e = &fence.Entry{Slot: slot, State: t.head.State}
+		}
+		keep := e.Payload != nil && r.kept+int64(len(e.Payload)) <= tailKept
+		te, err := t.h.tailOf(e, e.Payload, keep)
+		if err != nil {
+			return r, err
+		}
+		if keep {
+			r.kept += int64(len(e.Payload))
+		}
+		r.entries = append(r.entries, te)
+		r.bytes += te.bytes
+	}
+	return r, nil
 }
 
 // restorer writes pages into the local file.
@@ -251,6 +313,36 @@ func (r *restorer) apply(ctx context.Context, entries []*fence.Entry) error {
 				return err
 			}
 			fault("restore:entry")
+		}
+	}
+	return nil
+}
+
+// base writes the pages of a base that are newer than slot floor: levels from the bottom up, since the newest version wins.
+func (r *restorer) base(ctx context.Context, m *base.Manifest, floor uint64) error {
+	if m == nil {
+		return nil
+	}
+	if err := r.resize(m.PageCount); err != nil {
+		return err
+	}
+	put := func(pgno uint32, page []byte) error {
+		if pgno > m.PageCount {
+			return nil
+		}
+		return r.put(pgno, page)
+	}
+	for _, level := range slices.Backward(m.Levels) {
+		g, ctx := errgroup.WithContext(ctx)
+		g.SetLimit(transfers)
+		for _, s := range level {
+			if s.Slot > floor {
+				ref := segment.Ref{Key: s.Key, First: s.First, Last: s.Last, Pages: s.Pages, Size: s.Size}
+				g.Go(func() error { return r.h.eachPageOf(ctx, ref, m.PageSize, nil, put) })
+			}
+		}
+		if err := g.Wait(); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -322,16 +414,16 @@ func eachPage(ctx context.Context, h *handle, e *fence.Entry, prep error, fn fun
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(transfers)
 	for _, ref := range ix.Refs {
-		g.Go(func() error { return h.eachPageOf(ctx, ref, e, fn) })
+		g.Go(func() error { return h.eachPageOf(ctx, ref, e.State.PageSize, &e.ID, fn) })
 	}
 	return g.Wait()
 }
 
-// eachPageOf reads a whole segment.
-func (h *handle) eachPageOf(ctx context.Context, ref segment.Ref, e *fence.Entry, fn func(pgno uint32, page []byte) error) error {
+// eachPageOf reads a whole segment. id, when it is set, is the incarnation that it must be of.
+func (h *handle) eachPageOf(ctx context.Context, ref segment.Ref, pageSize uint32, id *fence.ID, fn func(pgno uint32, page []byte) error) error {
 	o, err := h.store.Get(ctx, ref.Key, remote.GetOptions{})
 	if errors.Is(err, remote.ErrNotFound) {
-		return fmt.Errorf("%w: %s/%s is missing (slot %d names it)", ErrCorrupt, h.store, ref.Key, e.Slot)
+		return fmt.Errorf("%w: %s/%s is missing", ErrCorrupt, h.store, ref.Key)
 	}
 	if err != nil {
 		return err
@@ -340,8 +432,8 @@ func (h *handle) eachPageOf(ctx context.Context, ref segment.Ref, e *fence.Entry
 	if err != nil {
 		return damaged(h, ref.Key, err)
 	}
-	if hd.Kind != segment.KindSegment || hd.ID != [16]byte(e.ID) || hd.PageSize != e.State.PageSize || ix.Pages() != ref.Pages {
-		return damaged(h, ref.Key, errors.New("it is not the segment that the entry names"))
+	if hd.Kind != segment.KindSegment || id != nil && hd.ID != [16]byte(*id) || hd.PageSize != pageSize || ix.Pages() != ref.Pages {
+		return damaged(h, ref.Key, fmt.Errorf("%w: it is not the segment that is meant", segment.ErrFormat))
 	}
 	return damaged(h, ref.Key, segment.EachPage(hd, ix, payload, fn))
 }

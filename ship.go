@@ -184,7 +184,7 @@ func (s *spool) add(name string, header segment.Header, w *segment.Writer) error
 	size := int64(len(b) + len(payload))
 	s.at = append(s.at, s.end-size)
 	s.refs = append(s.refs, segment.Ref{
-		Key:   fmt.Sprintf("db/%s/seg/%016x-%x", name, header.Generation, header.Nonce),
+		Key:   segmentKey(name, header.Generation, header.Nonce),
 		First: first, Last: end.First + end.Count - 1, Pages: pages, Size: size,
 	})
 	return nil
@@ -195,20 +195,6 @@ func (s *spool) close() {
 	os.Remove(s.f.Name())
 }
 
-// tailSize is what a cold start has to read beside the newest whole entry.
-type tailSize struct {
-	entries int
-	bytes   int64
-}
-
-func (t *tailSize) add(sh *shipment) {
-	if sh.draft.Whole {
-		*t = tailSize{}
-	}
-	t.entries++
-	t.bytes += sh.size
-}
-
 // wantWhole decides whether the next entry carries the whole database: when that is small and spares the next cold start many reads.
 func (h *handle) wantWhole(vdb *vfs.Database, kind fence.Kind) bool {
 	raw := int64(vdb.PageCount()) * int64(vdb.PageSize())
@@ -216,8 +202,8 @@ func (h *handle) wantWhole(vdb *vfs.Database, kind fence.Kind) bool {
 	case raw > wholeLimit:
 		return false
 	case kind == fence.Close:
-		return h.tail.entries >= 3
+		return len(h.tail.entries) >= 3
 	default:
-		return h.tail.entries >= 16 && h.tail.bytes >= raw
+		return raw <= wholeLimit/4 && len(h.tail.entries) >= 16 && h.tail.bytes >= raw
 	}
 }

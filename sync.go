@@ -113,14 +113,16 @@ func (h *handle) appendError(err error, sh *shipment) error {
 	switch {
 	case err == nil:
 		h.inflight = nil
+		h.adopt(owner)
 		if sh != nil {
-			h.stored(sh, owner.Slot())
+			h.stored(sh, owner.Last())
+			h.afterShip()
 		}
 		return h.behind
 	case errors.As(err, &fe):
 		h.inflight = nil
 		if sh != nil && fe.Stored { // in the history, so not lost
-			h.stored(sh, sh.slot)
+			h.stored(sh, &fence.Entry{Slot: sh.slot, State: sh.state, PayloadSize: sh.size})
 		} else if sh != nil {
 			sh.giveBack()
 		}
@@ -138,21 +140,21 @@ func (h *handle) appendError(err error, sh *shipment) error {
 }
 
 // stored: the entry is in the log.
-func (h *handle) stored(sh *shipment, slot uint64) {
+func (h *handle) stored(sh *shipment, e *fence.Entry) {
 	if sh.changes == nil { // a strict COMMIT that failed because its outcome was not known
-		h.behind = &dbError{h.name, "commit", ErrUnsynced, fmt.Errorf("a transaction whose COMMIT timed out is in the remote (slot %d), but was rolled back here: Reopen brings it back", slot)}
+		h.behind = &dbError{h.name, "commit", ErrUnsynced, fmt.Errorf("a transaction whose COMMIT timed out is in the remote (slot %d), but was rolled back here: Reopen brings it back", e.Slot)}
 		_, vdb := h.current()
 		vdb.Refuse(h.behind)
 		h.end(h.behind, "")
 		return
 	}
-	if err := h.dir.Shipped(slot, sh.state.PageCount, sh.state.Checksum, sh.pages); err != nil {
+	if err := h.dir.Shipped(e.Slot, sh.state.PageCount, sh.state.Checksum, sh.pages); err != nil {
 		// The state in memory is right. On disk it is behind, which the next Open finds out from the log.
 		h.o.Logger.Warn("state not written", "event", "state_not_written", "database", h.name, "error", err)
 	}
 	fault("ship:recorded")
 	sh.changes.Shipped()
-	h.tail.add(sh)
+	h.push(e, sh.draft.Payload, sh.draft.Whole)
 }
 
 // fellBehind: a strict COMMIT is in the remote and then failed here (a full disk). package vfs refuses what comes after it.
@@ -208,7 +210,8 @@ func (h *handle) strictCommit(ctx context.Context, held *vfs.Held) error {
 			h.o.Logger.Warn("state not written", "event", "state_not_written", "database", h.name, "error", err)
 		}
 		fault("strict:recorded")
-		h.tail.add(sh)
+		h.push(owner.Last(), sh.draft.Payload, false)
+		h.afterShip()
 		return nil
 	}
 	return h.unsynced("commit", h.appendError(err, sh))

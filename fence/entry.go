@@ -10,7 +10,7 @@ import (
 )
 
 // maxTail is how many slots an entry's Tail names at most.
-const maxTail = 64
+const maxTail = 256
 
 // encode fills in e.Sum, PayloadSize and Size and returns the object that a slot holds: the header, then the payload.
 func encode(e *Entry) ([]byte, error) {

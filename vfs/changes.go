@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/tonbo-go/tonbo/internal/pageset"
 )
 
 // Changes are the pages that differ from the last shipped state, as of one commit boundary. Read them with Each, then call Release, then,
@@ -19,10 +21,10 @@ type Changes struct {
 
 	d        *Database
 	pages    []uint32 // ascending
-	set      pageSet
+	set      pageset.Set
 	minCount uint32
 	places   map[uint32]version // where pages are in the write-ahead log; later commits do not move these
-	back     pageSet            // what Return gives back to dirty
+	back     pageset.Set        // what Return gives back to dirty
 	commits  int                // and to commits
 	held     bool               // of a transaction whose commit is held back
 	release  bool
@@ -108,7 +110,7 @@ func (h *Held) settle(shipped bool) {
 // +checklocks:d.mu
 func (d *Database) take(held *commit) *Changes {
 	c := &Changes{PageSize: d.o.PageSize, PageCount: d.pageCount, Commits: d.commits, d: d, minCount: d.minCount, back: d.dirty, commits: d.commits}
-	c.set.addAll(&d.dirty)
+	c.set.AddAll(&d.dirty)
 	c.places = map[uint32]version{}
 	low := c.minCount
 	if held != nil {
@@ -117,16 +119,16 @@ func (d *Database) take(held *commit) *Changes {
 		low = min(low, held.pageCount)
 		for i, f := range held.frames {
 			c.places[f.page] = version{walHeaderSize + int64(held.first+i)*int64(frameHeaderSize+d.o.PageSize) + frameHeaderSize, f.sum}
-			c.set.add(f.page)
+			c.set.Add(f.page)
 		}
 	}
 	for p := low + 1; p <= c.PageCount; p++ {
 		if p != d.lockPage() {
-			c.set.add(p)
+			c.set.Add(p)
 		}
 	}
-	c.pages = make([]uint32, 0, c.set.n)
-	for p := range c.set.all() {
+	c.pages = make([]uint32, 0, c.set.Len())
+	for p := range c.set.All() {
 		if p > c.PageCount {
 			continue
 		}
@@ -137,12 +139,12 @@ func (d *Database) take(held *commit) *Changes {
 			}
 		}
 	}
-	d.dirty, d.commits, d.minCount = pageSet{}, 0, c.PageCount
+	d.dirty, d.commits, d.minCount = pageset.Set{}, 0, c.PageCount
 	d.taken = c
 	return c
 }
 
-func (c *Changes) has(p uint32) bool { return c.set.has(p) }
+func (c *Changes) has(p uint32) bool { return c.set.Has(p) }
 
 // Len is the number of pages.
 func (c *Changes) Len() int { return len(c.pages) }
@@ -185,7 +187,7 @@ func (c *Changes) shipped() {
 	}
 	d.shippedCount = c.PageCount
 	for _, p := range c.pages {
-		if !d.dirty.has(p) {
+		if !d.dirty.Has(p) {
 			delete(d.spilled, p)
 			delete(d.unsaved, p)
 		}
@@ -205,7 +207,7 @@ func (c *Changes) giveBack() {
 	if !c.settle() {
 		return
 	}
-	c.back.addAll(&d.dirty)
+	c.back.AddAll(&d.dirty)
 	d.dirty = c.back
 	d.commits += c.commits
 	d.minCount = min(d.minCount, c.minCount)
@@ -349,4 +351,17 @@ func EmptyDatabase(pageSize int) []byte {
 	p[100] = 13                           // a leaf of the schema table
 	binary.BigEndian.PutUint16(p[105:], uint16(pageSize&0xffff))
 	return p
+}
+
+// ReadPage reads the newest committed version of a page into buf and returns its sum. The page must be in the database.
+func (d *Database) ReadPage(pgno uint32, buf []byte) (sum uint64, err error) {
+	d.ckpt.RLock()
+	defer d.ckpt.RUnlock()
+	d.mu.Lock()
+	places := map[uint32]version{}
+	if v, in := d.wal[pgno]; in {
+		places[pgno] = v
+	}
+	d.mu.Unlock()
+	return d.readPage(pgno, buf, places)
 }

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/ncruces/go-sqlite3"
+
+	"github.com/tonbo-go/tonbo/internal/pageset"
 )
 
 // Database observes one database file: which pages have changed since the last shipped state, and where their newest committed
@@ -43,7 +45,7 @@ type Database struct {
 	pageCount    uint32 // as of the last commit
 	minCount     uint32 // smallest since the last Take
 	shippedCount uint32 // as of the last shipped state
-	dirty        pageSet
+	dirty        pageset.Set
 	commits      int                 // since the last Take
 	taken        *Changes            // being shipped
 	spilled      map[uint32]uint64   // unshipped pages in the main file: their sums
@@ -130,10 +132,10 @@ func (d *Database) Reason(code sqlite3.ExtendedErrorCode) error {
 func (d *Database) Pending() (commits int, bytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	commits, n := d.commits, d.dirty.n
+	commits, n := d.commits, d.dirty.Len()
 	if d.taken != nil { // without a transaction that is held: its COMMIT has not returned
 		commits += d.taken.commits
-		n += d.taken.back.n
+		n += d.taken.back.Len()
 	}
 	return commits, int64(n) * int64(d.o.PageSize)
 }
@@ -175,7 +177,7 @@ func (d *Database) MarkDirty(pages []PageSum, shippedCount uint32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, p := range pages {
-		d.dirty.add(p.Page)
+		d.dirty.Add(p.Page)
 		d.spilled[p.Page] = p.Sum
 	}
 	d.shippedCount = shippedCount
@@ -195,7 +197,7 @@ func (d *Database) certain() {
 	for i, f := range c.frames {
 		d.wal[f.page] = version{walHeaderSize + int64(c.first+i)*size + frameHeaderSize, f.sum}
 		if !c.shipped {
-			d.dirty.add(f.page)
+			d.dirty.Add(f.page)
 		}
 	}
 	d.pageCount = c.pageCount
@@ -228,7 +230,7 @@ func (d *Database) checkpointed(p []byte, off int64) {
 	pgno := uint32(off/int64(d.o.PageSize)) + 1
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.dirty.has(pgno) && (d.taken == nil || !d.taken.has(pgno)) && (d.uncertain == nil || d.uncertain.shipped) {
+	if !d.dirty.Has(pgno) && (d.taken == nil || !d.taken.has(pgno)) && (d.uncertain == nil || d.uncertain.shipped) {
 		return
 	}
 	d.spilled[pgno] = d.o.Sum(pgno, p)

@@ -1,4 +1,5 @@
-package vfs
+// Package pageset has a set of page numbers.
+package pageset
 
 import (
 	"iter"
@@ -7,13 +8,14 @@ import (
 	"slices"
 )
 
-// pageSet is a set of page numbers. Memory follows the number of 4096-page stretches touched, not the size of the database.
-type pageSet struct {
+// Set is a set of page numbers. The zero value is empty. Memory follows the number of 4096-page stretches touched, not the size of the database.
+type Set struct {
 	chunks map[uint32]*[64]uint64
 	n      int
 }
 
-func (s *pageSet) add(p uint32) {
+// Add puts a page in.
+func (s *Set) Add(p uint32) {
 	c := s.chunks[p>>12]
 	if c == nil {
 		if s.chunks == nil {
@@ -29,19 +31,21 @@ func (s *pageSet) add(p uint32) {
 	}
 }
 
-func (s *pageSet) has(p uint32) bool {
+// Has tells whether a page is in.
+func (s *Set) Has(p uint32) bool {
 	c := s.chunks[p>>12]
 	return c != nil && c[p>>6&63]&(1<<(p&63)) != 0
 }
 
-func (s *pageSet) addAll(o *pageSet) {
-	for p := range o.all() {
-		s.add(p)
+// AddAll puts all pages of o in.
+func (s *Set) AddAll(o *Set) {
+	for p := range o.All() {
+		s.Add(p)
 	}
 }
 
-// all yields the pages in ascending order.
-func (s *pageSet) all() iter.Seq[uint32] {
+// All yields the pages in ascending order.
+func (s *Set) All() iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		for _, hi := range slices.Sorted(maps.Keys(s.chunks)) {
 			for i, w := range s.chunks[hi] {
@@ -54,3 +58,6 @@ func (s *pageSet) all() iter.Seq[uint32] {
 		}
 	}
 }
+
+// Len is the number of pages.
+func (s *Set) Len() int { return s.n }

@@ -1,0 +1,112 @@
+package tonbo
+
+import (
+	"context"
+	"math"
+
+	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/layout"
+	"github.com/tonbo-go/tonbo/internal/segment"
+)
+
+// tailKept bounds the payloads of the tail that stay in memory, in bytes: compaction finds hot pages there, which have changed in the local file since.
+const tailKept = 512 << 10
+
+// tailEntry is one entry above the base (or the newest whole entry) that carries pages.
+type tailEntry struct {
+	slot   uint64
+	bytes  int64 // of its payload
+	object *layout.Object
+}
+
+// tail is what a cold start reads beside the base, oldest first. Guarded by the round.
+type tail struct {
+	entries []tailEntry
+	bytes   int64
+	kept    int64
+}
+
+// add takes in a new entry. payload may be nil: it is then read when it is needed.
+func (h *handle) tailOf(e *fence.Entry, payload []byte, keep bool) (tailEntry, error) {
+	size := int(e.State.PageSize)
+	key := fence.SlotKey(h.name, e.Slot)
+	te := tailEntry{slot: e.Slot, bytes: e.PayloadSize}
+	if payload == nil {
+		te.object = layout.Remote(h.store, size, key, 1, math.MaxUint32, e.Size)
+		return te, nil
+	}
+	ix, err := segment.DecodeIndex(payload, &segment.Header{PageSize: e.State.PageSize, PageCount: e.State.PageCount, PayloadSize: e.PayloadSize, PayloadSum: e.PayloadSum})
+	switch {
+	case err != nil:
+		return te, damaged(h, key, err)
+	case keep:
+		te.object = layout.Loaded(size, key, ix, payload)
+	default:
+		te.object = layout.Indexed(h.store, size, key, e.ETag, e.Size, e.Size-e.PayloadSize, ix)
+	}
+	return te, nil
+}
+
+// push adds an entry that has just been stored.
+func (h *handle) push(e *fence.Entry, payload []byte, whole bool) {
+	if whole {
+		h.tail = tail{}
+	}
+	keep := h.tail.kept+int64(len(payload)) <= tailKept
+	te, err := h.tailOf(e, payload, keep)
+	if err != nil { // we have just made it: the log is right, and compaction will read it from there
+		te, _ = h.tailOf(e, nil, false)
+	}
+	if keep {
+		h.tail.kept += int64(len(payload))
+	}
+	h.tail.entries = append(h.tail.entries, te)
+	h.tail.bytes += te.bytes
+}
+
+// drop removes the entries up to slot: a base covers them.
+func (t *tail) drop(slot uint64) {
+	rest := tail{}
+	for _, e := range t.entries {
+		if e.slot > slot {
+			rest.entries = append(rest.entries, e)
+			rest.bytes += e.bytes
+		}
+	}
+	*t = rest
+}
+
+// objects lists what the tail's pages are in, newest first: the entries, and the segments that they name. Entries that have not been read are.
+func (t *tail) objects(ctx context.Context, h *handle, pageSize int) ([]*layout.Object, error) {
+	var r []*layout.Object
+	for i := len(t.entries) - 1; i >= 0; i-- {
+		o := t.entries[i].object
+		ix, err := o.Index(ctx)
+		if err != nil {
+			return nil, err
+		}
+		r = append(r, o)
+		for _, ref := range ix.Refs {
+			r = append(r, layout.Remote(h.store, pageSize, ref.Key, ref.First, ref.Last, ref.Size))
+		}
+	}
+	return r, nil
+}
+
+// pagesOf calls add for each page that is in the blocks of objects. Their maps must have been read, or are now.
+func pagesOf(ctx context.Context, objects []*layout.Object, add func(pgno uint32)) error {
+	for _, o := range objects {
+		ix, err := o.Index(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range ix.Blocks {
+			for _, r := range ix.Blocks[i].Runs {
+				for n := range r.Count {
+					add(r.First + n)
+				}
+			}
+		}
+	}
+	return nil
+}
