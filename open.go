@@ -363,41 +363,31 @@ func (h *handle) coldStart(ctx context.Context, owner *fence.Owner, t *tailReade
 	if err := h.dir.Reset(); err != nil {
 		return nil, err
 	}
-	entries, err := t.above(ctx, 0)
+	r, err := h.newRestorer(h.dir.Path(), owner.State(), t, nil)
 	if err != nil {
 		return nil, err
 	}
-	r, err := h.newRestorer(owner, t, nil)
-	if err != nil {
-		return nil, err
-	}
-	return h.rebuild(ctx, owner, r, t, 0, entries)
+	return h.rebuild(ctx, owner, r, 0)
 }
 
 // catchUp writes the pages that others have changed into a local copy that is exactly an earlier slot.
-func (h *handle) catchUp(ctx context.Context, owner *fence.Owner, t *tailReader, st *cache.State, entries []*fence.Entry) (*local, error) {
+func (h *handle) catchUp(ctx context.Context, owner *fence.Owner, t *tailReader, st *cache.State) (*local, error) {
 	if err := h.dir.Vacate(); err != nil { // until it is done the copy is neither state
 		return nil, err
 	}
-	r, err := h.newRestorer(owner, t, st.Sums)
+	r, err := h.newRestorer(h.dir.Path(), owner.State(), t, st.Sums)
 	if err != nil {
 		return nil, err
 	}
-	return h.rebuild(ctx, owner, r, t, st.Slot, entries)
+	l, err := h.rebuild(ctx, owner, r, st.Slot)
+	if errors.Is(err, errSum) { // it was rewound in between
+		return nil, nil
+	}
+	return l, err
 }
 
-func (h *handle) rebuild(ctx context.Context, owner *fence.Owner, r *restorer, t *tailReader, floor uint64, entries []*fence.Entry) (*local, error) {
-	err := r.base(ctx, t.base, floor)
-	if err == nil {
-		err = r.apply(ctx, entries)
-	}
-	if err == nil {
-		err = r.finish(owner)
-	}
-	if cerr := r.f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
+func (h *handle) rebuild(ctx context.Context, owner *fence.Owner, r *restorer, floor uint64) (*local, error) {
+	if err := r.run(ctx, floor); err != nil {
 		return nil, err
 	}
 	fault("restore:written")

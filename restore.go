@@ -165,21 +165,30 @@ func (t *tailReader) find(ctx context.Context, floor uint64) error {
 		t.slots = []uint64{head.Slot}
 	}
 	for above.Kind != fence.Create && !above.Whole && above.Slot > floor+1 {
-		batch, err := t.below(ctx, above.Slot, floor)
+		from := above.Slot
+		if above.Kind == fence.Rewind { // what stands on it is the point that it goes back to
+			from = above.To + 1
+		}
+		batch, err := t.below(ctx, from, floor)
 		if err != nil {
 			return err
 		}
 		for _, e := range batch {
-			if err := above.Follows(e); err != nil {
-				return err
+			if above.Kind != fence.Rewind {
+				if err := above.Follows(e); err != nil {
+					return err
+				}
 			}
 			if above = e; e.PayloadSize > 0 {
 				t.slots = append(t.slots, e.Slot)
 			}
 			t.keep(e)
-			if e.Kind == fence.Create || e.Whole {
+			if e.Kind == fence.Create || e.Kind == fence.Rewind || e.Whole {
 				break
 			}
+		}
+		if len(batch) == 0 {
+			break
 		}
 	}
 	if above.Kind == fence.Create || above.Whole {
@@ -271,27 +280,27 @@ func (t *tailReader) tail() (tail, error) {
 
 // restorer writes pages into the local file.
 type restorer struct {
-	h    *handle
-	t    *tailReader
-	f    *os.File
-	size int    // of a page, bytes
-	max  uint32 // pages of the final state
-	p    *progressMeter
+	h     *handle
+	t     *tailReader
+	f     *os.File
+	size  int         // of a page, bytes
+	state fence.State // to be reached
+	p     *progressMeter
 
 	mu   sync.Mutex
 	sums []uint64 // by page number - 1
 }
 
-func (h *handle) newRestorer(owner *fence.Owner, t *tailReader, sums []uint64) (*restorer, error) {
-	s := owner.State()
+// newRestorer writes into the file at path, which is made if it is not there, until it is the state s. sums are of the pages that it has.
+func (h *handle) newRestorer(path string, s fence.State, t *tailReader, sums []uint64) (*restorer, error) {
 	if !segment.ValidPageSize(int(s.PageSize)) {
 		return nil, fmt.Errorf("%w: the log of %s says page size %d", ErrCorrupt, h.name, s.PageSize)
 	}
-	f, err := os.OpenFile(h.dir.Path(), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	return &restorer{h: h, t: t, f: f, size: int(s.PageSize), max: s.PageCount, sums: sums, p: h.progress("restore", int64(s.PageCount)*int64(s.PageSize))}, nil
+	return &restorer{h: h, t: t, f: f, size: int(s.PageSize), state: s, sums: sums, p: h.progress("restore", int64(s.PageCount)*int64(s.PageSize))}, nil
 }
 
 // apply writes the entries in their order. It reads ahead, within bounded memory.
@@ -377,20 +386,39 @@ func (r *restorer) put(pgno uint32, page []byte) error {
 	return nil
 }
 
-// finish compares the whole with the checksum that its writer recorded, and makes it durable.
-func (r *restorer) finish(owner *fence.Owner) error {
-	s := owner.State()
-	if err := r.resize(s.PageCount); err != nil {
+// run restores what is newer than slot floor, compares the whole with the checksum that its writer recorded, and makes it durable. It closes the file.
+func (r *restorer) run(ctx context.Context, floor uint64) error {
+	entries, err := r.t.above(ctx, floor)
+	if err == nil {
+		err = r.base(ctx, r.t.base, floor)
+	}
+	if err == nil {
+		err = r.apply(ctx, entries)
+	}
+	if err == nil {
+		err = r.finish()
+	}
+	if cerr := r.f.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// errSum is a restored state with another checksum than its writer recorded.
+var errSum = fmt.Errorf("%w: checksum of the restored pages", ErrCorrupt)
+
+func (r *restorer) finish() error {
+	if err := r.resize(r.state.PageCount); err != nil {
 		return err
 	}
 	var sum uint64
 	for _, x := range r.sums {
 		sum ^= x
 	}
-	if sum != s.Checksum {
-		return fmt.Errorf("%w: the pages restored for slot %d have checksum %016x, the log says %016x", ErrCorrupt, owner.Slot(), sum, s.Checksum)
+	if sum != r.state.Checksum {
+		return fmt.Errorf("%w: %016x for slot %d, the log says %016x", errSum, sum, r.t.head.Slot, r.state.Checksum)
 	}
-	if err := r.f.Truncate(int64(s.PageCount) * int64(r.size)); err != nil {
+	if err := r.f.Truncate(int64(r.state.PageCount) * int64(r.size)); err != nil {
 		return err
 	}
 	return r.f.Sync()
