@@ -276,7 +276,7 @@ func (h *handle) warmStart(ctx context.Context, owner *fence.Owner, t *tailReade
 	case len(rec.Unshipped) > 0 && !unmoved:
 		return nil, h.saveUnshipped(ctx, st, fmt.Sprintf("%s has taken the database over since", prev.Owner))
 	case !unmoved: // nothing of ours: only the pages that changed since
-		return h.catchUp(ctx, owner, t, h.dir.State(), entries)
+		return h.catchUp(ctx, owner, t, h.dir.State())
 	}
 	if err := h.dir.SetGeneration(owner.Generation(), owner.Slot()); err != nil {
 		return nil, err
