@@ -64,27 +64,33 @@ type RewindOptions struct {
 	Load func(ctx context.Context, o *Owner) error // as ClaimOptions.Load
 }
 
-// Rewind takes the database over as Claim does, with an earlier point's state. ErrPointGone when that point is below the horizon or is none of this
-// incarnation's. The Owner's Prev has no payload. LIST, GET, GET of the point, PUT, LIST.
+// Rewind takes the database over as Claim does, with an earlier point's state. ErrPointGone when that point is below the horizon without a label, or is none
+// of this incarnation's. The Owner's Prev has no payload. LIST, GET, GET of the point, PUT, LIST.
 func (l *Log) Rewind(ctx context.Context, r RewindOptions) (*Owner, error) {
+	checked := false
 	o, err := l.take(ctx, takeover{kind: Rewind, id: &r.ID, read: headerOnly, load: r.Load, draft: func(ctx context.Context, head, e *Entry) error {
 		if head.Frozen {
 			return ErrFrozen
 		}
-		// R10: no pin holds the point, so each try asks the very head that it follows.
-		if r.To < head.Horizon || r.To > head.Slot {
+		// R10: no pin holds the point, so each try asks the very head that it follows. Below the horizon a label keeps it, while the incarnation lives.
+		if r.To > head.Slot {
 			return ErrPointGone
 		}
-		point, err := l.readHeader(ctx, r.To)
-		if errors.Is(err, remote.ErrNotFound) {
+		point, err := l.ReadHeader(ctx, r.To)
+		if errors.Is(err, remote.ErrNotFound) && r.To >= head.Horizon {
 			return errLookAgain // the horizon has moved since
+		}
+		if errors.Is(err, remote.ErrNotFound) {
+			return ErrPointGone
 		}
 		if err != nil {
 			return err
 		}
-		if point.ID != head.ID {
+		kept := r.To >= head.Horizon || point.Label != "" || checked && l.broken == rewindChecksOnce
+		if point.ID != head.ID || !kept {
 			return ErrPointGone
 		}
+		checked = true
 		e.To, e.Base, e.State, e.Tail = r.To, point.Base, point.State, tailBehind(point)
 		return nil
 	}})

@@ -10,24 +10,28 @@ import (
 
 // CreateOptions of Create. The zero value creates an empty database.
 type CreateOptions struct {
-	ID         ID // zero: random. If the first attempt ends in a void, the next one has a random id
-	Frozen     bool
+	ID     ID // zero: random. If the first attempt ends in a void, the next one has a random id
+	Frozen bool
+	// Source makes it a fork: the new database begins as the source is at that point. A zero ID means the live incarnation, a zero Slot its head. The point
+	// must not be below the horizon, or it must be labelled. State, Payload, PayloadSum and Whole must be zero then: they are the source's.
+	Source     *Source
 	State      State
 	Payload    []byte // pages that are there from the start
 	PayloadSum uint64
 	Whole      bool
 
 	// Before is called for each attempt, before its create is written: it puts the index record, then uploads what the create names (R11). An error
-	// ends Create.
+	// ends Create. A fork's runs beside the PUT of its pin.
 	Before func(ctx context.Context, id ID, slot, generation uint64) error
 	// Undo takes back what Before did, once it is certain that this attempt's create is not in the log and never will be. Best effort: what it leaves, a
 	// janitor finds.
 	Undo func(ctx context.Context, id ID, slot uint64)
 }
 
-// Create begins an incarnation and owns it (R11). LIST, Before, PUT; a GET more when the name was used before.
+// Create begins an incarnation and owns it (R11). LIST, Before, PUT; a GET more when the name was used before. A fork of the source's head: LIST, GET, PUT of
+// the pin, LIST (and LIST, GET, when the head has moved) more; of another point: PUT, LIST, GET, GET.
 //
-// Errors: ErrTaken. *FencedError with Stored: created, and taken over or deleted by another process before we knew. remote.ErrUnknown: run it again, the
+// Errors: ErrTaken. ErrNoDatabase: the source. ErrPointGone: its point is not held any more. *FencedError with Stored: created, and taken over or deleted by another process before we knew. remote.ErrUnknown: run it again, the
 // database may exist. Any other one: nothing was created.
 func (l *Log) Create(ctx context.Context, c CreateOptions) (*Owner, error) {
 	for {
@@ -44,7 +48,11 @@ func (l *Log) Create(ctx context.Context, c CreateOptions) (*Owner, error) {
 
 // create is one attempt of R11: one id, one slot. again: a janitor has ended it, another one may succeed.
 func (l *Log) create(ctx context.Context, c CreateOptions) (_ *Owner, again bool, _ error) {
+	var f *fork
 	undo := func(id ID, slot uint64) {
+		if f != nil && f.pin.Child.Slot != 0 {
+			f.letGo(ctx)
+		}
 		if c.Undo != nil {
 			c.Undo(ctx, id, slot)
 		}
@@ -56,12 +64,21 @@ func (l *Log) create(ctx context.Context, c CreateOptions) (_ *Owner, again bool
 		return c.Before(ctx, e.ID, e.Slot, e.Generation)
 	}
 	// (1) The name must be free. The slot is fixed for this attempt.
-	head, err := l.head(ctx, headerOnly)
-	if err != nil {
-		return nil, false, err
+	look := func() error { return nil }
+	if c.Source != nil {
+		if c.State != (State{}) || c.Payload != nil || c.PayloadSum != 0 || c.Whole {
+			return nil, false, errors.New("a fork begins with its source's pages, not with others")
+		}
+		f = &fork{l: l.sibling(c.Source.Name), of: *c.Source}
+		look = func() error { return f.look(ctx) }
 	}
+	var head *Entry
+	err := l.together(func() (err error) { head, err = l.HeadHeader(ctx); return err }, look)
 	if head != nil && !head.Ends() {
 		return nil, false, ErrTaken
+	}
+	if err != nil {
+		return nil, false, err
 	}
 	e, err := l.follow(head, Create)
 	if err != nil {
@@ -73,13 +90,39 @@ func (l *Log) create(ctx context.Context, c CreateOptions) (_ *Owner, again bool
 		}
 	}
 	e.Frozen, e.State, e.Payload, e.PayloadSum, e.Whole = c.Frozen, c.State, c.Payload, c.PayloadSum, c.Whole
-	// (2) A fork puts its pin. (3) A fork then reads its source's head.
-	// (4) The index record, and then what the create names.
-	if l.broken != recordAfter {
-		if err := before(e); err != nil {
-			undo(e.ID, e.Slot)
-			return nil, false, err
+	record := func() error {
+		if l.broken == recordAfter {
+			return nil
 		}
+		return before(e)
+	}
+	if f == nil {
+		// (4) The index record, and then what the create names.
+		err = record()
+	} else {
+		f.pin = Pin{Source: f.of, Child: Source{Name: l.name, ID: e.ID, Slot: e.Slot}}
+		if l.broken == checkBeforePin {
+			err = f.check(ctx)
+		}
+		// (2) A fork puts its pin; (4) beside it, the index record.
+		if err == nil {
+			err = l.together(func() error { return f.hold(ctx) }, record)
+		}
+		// (3) A fork then reads its source's head: the point must still be held.
+		switch {
+		case err != nil || l.broken == checkBeforePin:
+		case l.broken == noCheckAfterPin:
+			err = f.unchecked(ctx)
+		default:
+			err = f.check(ctx)
+		}
+		if err == nil {
+			f.begin(e)
+		}
+	}
+	if err != nil {
+		undo(e.ID, e.Slot)
+		return nil, false, err
 	}
 	// (5) The create: this is the acknowledgement.
 	a, err := newAttempt(e)
@@ -135,15 +178,18 @@ func (l *Log) Abandon(ctx context.Context, id ID, slot uint64) (made bool, err e
 		return false, fmt.Errorf("abandon a creation in slot %d of %q: %w", slot, l.name, err)
 	}
 	// 1. Read that slot. Not the head: the create may have happened, and been deleted, long ago.
-	e, err := l.readHeader(ctx, slot)
+	e, err := l.ReadHeader(ctx, slot)
 	if err != nil && !errors.Is(err, remote.ErrNotFound) {
 		return fail(err)
+	}
+	if err != nil && l.broken == janitorWithoutVoid {
+		return false, nil
 	}
 	if err != nil {
 		// 2. Absent: put a void there. It follows the end that the create would have followed.
 		var prev *Entry
 		if slot > 1 {
-			if prev, err = l.readHeader(ctx, slot-1); err != nil {
+			if prev, err = l.ReadHeader(ctx, slot-1); err != nil {
 				return fail(err)
 			}
 			if !prev.Ends() {
@@ -165,7 +211,7 @@ func (l *Log) Abandon(ctx context.Context, id ID, slot uint64) (made bool, err e
 			return false, nil
 		}
 		// 3. Whatever the answer was, what the slot holds decides.
-		if e, err = l.readHeader(ctx, slot); err != nil {
+		if e, err = l.ReadHeader(ctx, slot); err != nil {
 			return fail(err)
 		}
 	}

@@ -27,6 +27,9 @@ func encode(e *Entry) ([]byte, error) {
 	if e.Whole {
 		h.Flags |= segment.FlagWhole
 	}
+	if e.Source != nil {
+		h.Source = &segment.Source{Name: e.Source.Name, ID: e.Source.ID, Slot: e.Source.Slot}
+	}
 	b, err := segment.EncodeHeader(make([]byte, 0, 512+len(e.Payload)), &h)
 	if err != nil {
 		return nil, fmt.Errorf("encode slot %d: %w", e.Slot, err)
@@ -51,6 +54,9 @@ func decode(obj remote.Object, slot uint64, whole bool) (*Entry, error) {
 		Frozen: h.Flags&segment.FlagFrozen != 0, Whole: h.Flags&segment.FlagWhole != 0,
 		PayloadSum: h.PayloadSum, PayloadSize: h.PayloadSize, ETag: obj.ETag, Size: obj.Size,
 	}
+	if h.Source != nil {
+		e.Source = &Source{Name: h.Source.Name, ID: h.Source.ID, Slot: h.Source.Slot}
+	}
 	switch {
 	case e.Kind < Create || e.Kind > Void:
 		return nil, fmt.Errorf("kind %d is not an entry's", e.Kind)
@@ -60,6 +66,8 @@ func decode(obj remote.Object, slot uint64, whole bool) (*Entry, error) {
 		return nil, fmt.Errorf("%d bytes, of %d that its header announces", max(obj.Size, int64(len(obj.Body))), int64(n)+e.PayloadSize)
 	case e.Generation > e.Slot || e.begins() && e.Generation != e.Slot:
 		return nil, fmt.Errorf("generation %d in slot %d", e.Generation, e.Slot)
+	case e.Source != nil && (e.Kind != Create || e.PayloadSize > 0 || e.Source.Name == "" || e.Source.Slot == 0):
+		return nil, fmt.Errorf("a source of %q, slot %d, in kind %d with %d bytes of pages", e.Source.Name, e.Source.Slot, e.Kind, e.PayloadSize)
 	}
 	if whole && e.PayloadSize > 0 {
 		e.Payload = obj.Body[n:]
@@ -105,7 +113,7 @@ func tailBehind(e *Entry) []uint64 {
 	switch {
 	case e.Whole && e.PayloadSize == 0: // no page at all
 		return []uint64{}
-	case e.Whole:
+	case e.Whole, e.Source != nil: // a fork's Tail is of its source's log, and reached through the create
 		return []uint64{e.Slot}
 	case e.Tail == nil:
 		return nil

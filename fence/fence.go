@@ -47,6 +47,7 @@ type Entry struct {
 	Owner       string
 	Time        time.Time
 	Tail        []uint64 // see segment.Header
+	Source      *Source  // create of a fork: the point that it starts from, see Carries
 	State       State
 	Frozen      bool
 	Whole       bool   // Payload holds every page
@@ -89,8 +90,23 @@ var (
 	ErrPending    = errors.New("an append is still unknown")
 	ErrClosed     = errors.New("owner has closed the database")
 	ErrBusy       = errors.New("database has an owner")         // Claim with IfClosed
-	ErrPointGone  = errors.New("point is no longer in the log") // Rewind: below the horizon, or never there
+	ErrPointGone  = errors.New("point is no longer in the log") // Rewind, fork: below the horizon, or never there
 )
+
+// Carries tells whether pages are found through this entry: in its payload, or, by a fork's create, at its source.
+//
+// Where a state's pages are, newest first, for a state as of entry e of a log:
+//
+//  1. e itself, if it carries pages;
+//  2. the slots of e.Tail, from the highest down. Tail nil: every slot below e, following a rewind to its To, down to the slot of the base in force, a Whole
+//     entry, or the create;
+//  3. the base in force, e.Base.
+//
+// A Whole entry ends it: nothing below is needed. A fork's create is expanded where it stands: it has no payload, and its Tail and Base are those of the
+// point Source.Slot in the log of Source.Name (the point itself included). So its pages are in the slots of its own Tail, from the highest down, read in the
+// source's log (nil: as in 2, from Source.Slot in that log), and then in its Base. Such a slot may be a fork's create in turn: expanded alike. The child's entries
+// name the source's base as theirs until the child has one of its own: a base whose slot is of another incarnation (Manifest.ID) lies below the child's create.
+func (e *Entry) Carries() bool { return e.PayloadSize > 0 || e.Source != nil }
 
 // Ends tells whether nothing of the incarnation follows: the entry is a delete or a void.
 func (e *Entry) Ends() bool { return e.Kind == Delete || e.Kind == Void }

@@ -198,11 +198,11 @@ func TestTail(t *testing.T) {
 		t.Fatal(err)
 	}
 	tail("rewind", p.Entry(), 4, 5)
-	for range 62 {
+	for range fence.MaxTail - 2 {
 		must(t, p, commit())
 	}
 	e := must(t, p, commit())
-	if len(e.Tail) != 64 {
+	if len(e.Tail) != fence.MaxTail {
 		t.Errorf("%d slots", len(e.Tail))
 	}
 	tail("too many", must(t, p, commit()))

@@ -33,7 +33,7 @@ var errUnconfirmed = errors.New("the claim is not confirmed yet")
 
 func newOwner(l *Log, claim, prev *Entry) *Owner {
 	o := &Owner{l: l, claim: claim, prev: prev, turn: make(chan struct{}, 1), ownAbove: claim.Slot}
-	if claim.PayloadSize > 0 {
+	if claim.Carries() {
 		o.own, o.ownAbove = []uint64{claim.Slot}, claim.Slot-1
 	}
 	o.last = withoutPayload(claim)
@@ -264,7 +264,7 @@ func (o *Owner) draft(d Draft) (*Entry, error) {
 			return nil, errors.New("a base entry without a base")
 		case d.BaseSlot < o.claim.Slot || d.BaseSlot > o.last.Slot: // R8
 			return nil, fmt.Errorf("a base covers slot %d, outside its owner's %d to %d", d.BaseSlot, o.claim.Slot, o.last.Slot)
-		case d.Horizon < o.last.Horizon || d.Horizon > e.Slot:
+		case d.Horizon < o.last.Horizon && o.l.broken != horizonFalls || d.Horizon > e.Slot:
 			return nil, fmt.Errorf("horizon %d, outside %d to %d", d.Horizon, o.last.Horizon, e.Slot)
 		}
 		e.Base, e.Horizon = d.Base, d.Horizon
@@ -298,7 +298,7 @@ func (o *Owner) stored(e *Entry) {
 	defer o.mu.Unlock()
 	o.last, o.pend = withoutPayload(e), nil
 	o.closed = e.Kind == Close
-	if e.PayloadSize > 0 {
+	if e.Carries() {
 		if len(o.own) == maxTail {
 			o.ownAbove, o.own = o.own[0], slices.Delete(o.own, 0, 1)
 		}

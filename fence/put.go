@@ -42,7 +42,7 @@ func (l *Log) put(ctx context.Context, a *attempt) (by *Entry, err error) {
 				return nil, nil
 			}
 			// 2. 412: the slot says whose it is. Absent: it has been collected since, or the answer was a proxy's: still unknown.
-			found, rerr := l.readHeader(ctx, slot)
+			found, rerr := l.ReadHeader(ctx, slot)
 			switch {
 			case rerr == nil && found.Nonce == a.entry.Nonce && l.broken != existsIsTaken:
 				a.stored, a.entry.ETag = true, found.ETag
