@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/internal/base"
 )
 
 // declarations finds the functions of every Go file of the repository: "sync.go:handle.ship", and its tests: "fence.TestPace".
@@ -164,6 +165,18 @@ func TestOperationsExplainEveryOptionAndError(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^\t(Err[A-Z][A-Za-z]*) +=`).FindAllStringSubmatch(readDoc(t, "errors.go"), -1) {
 		if !strings.Contains(text, "`"+m[1]+"`") {
 			t.Errorf("%s is not explained", m[1])
+		}
+	}
+}
+
+func TestFormatNamesEveryFieldOfAManifest(t *testing.T) {
+	_, text, _ := strings.Cut(readDoc(t, "docs/format.md"), "## Base manifest\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	for _, typ := range []reflect.Type{reflect.TypeFor[base.Manifest](), reflect.TypeFor[base.Segment](), reflect.TypeFor[base.Mark]()} {
+		for i := range typ.NumField() {
+			if name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ","); !strings.Contains(text, name) {
+				t.Errorf("%s.%s is not in docs/format.md", typ, name)
+			}
 		}
 	}
 }
