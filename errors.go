@@ -94,6 +94,7 @@ var kinds = []struct{ from, to error }{
 	{fence.ErrFrozen, ErrFrozen},
 	{fence.ErrBusy, ErrBusy},
 	{fence.ErrDamaged, ErrCorrupt},
+	{fence.ErrNewer, ErrUnsupported},
 	{cache.ErrForeign, ErrForeignFile},
 	{vfs.ErrUnsupported, ErrUnsupported},
 	{vfs.ErrCorrupt, ErrCorrupt},

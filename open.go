@@ -265,11 +265,26 @@ func (h *handle) warmStart(ctx context.Context, owner *fence.Owner, t *tailReade
 	if err != nil {
 		return nil, err
 	}
+	if len(rec.Damaged) > 0 && len(newer) > 0 {
+		// Our own entries, and they are not in the file: strict COMMITs that failed here after they were shipped. The file is then what it was before them.
+		before, err := h.dir.Recover(ctx, nil)
+		if err != nil {
+			return nil, err
+		}
+		if len(before.Damaged)+len(before.Unshipped) == 0 {
+			if entries, err = t.above(ctx, floor); err != nil {
+				return nil, err
+			}
+			rec = before
+		}
+	}
 	unmoved := len(entries) == 0 // a claim without pages in between changes nothing that our commits stand on
 	switch {
 	case len(rec.Damaged) > 0:
 		h.o.Logger.Warn("local copy rebuilt", "event", "rebuilt", "database", h.name, "why", rec.Reason, "pages", len(rec.Damaged))
-		if len(rec.Unshipped) == 0 && !rec.Doubtful { // nothing in it that the remote does not have
+		// Without a restart of the machine, a page that cannot be explained may be a commit that was never shipped. After one it is a write that did not
+		// reach the disk, unless it looks like a commit (Doubtful).
+		if rec.Rebooted && !rec.Doubtful && len(rec.Unshipped) == 0 {
 			return nil, nil
 		}
 		return nil, h.saveDamaged(ctx, owner)
@@ -327,7 +342,7 @@ func (h *handle) saveUnshipped(ctx context.Context, st *cache.State, why string)
 	if err != nil {
 		return err
 	}
-	if len(rec.Unshipped) == 0 && !rec.Doubtful {
+	if len(rec.Unshipped) == 0 && !rec.Doubtful && (len(rec.Damaged) == 0 || rec.Rebooted) {
 		return nil
 	}
 	return h.saveFile(ctx, st.Generation, why)

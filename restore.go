@@ -468,12 +468,10 @@ func (h *handle) eachPageOf(ctx context.Context, ref segment.Ref, pageSize uint3
 
 // damaged names the object whose content cannot be right.
 func damaged(h *handle, key string, err error) error {
-	var version *segment.VersionError
-	var kind *segment.KindError
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &version), errors.As(err, &kind):
+	case errors.Is(err, segment.ErrNewer):
 		return fmt.Errorf("%w: %s/%s: %w", ErrUnsupported, h.store, key, err)
 	case errors.Is(err, segment.ErrFormat):
 		return fmt.Errorf("%w: %s/%s: %w", ErrCorrupt, h.store, key, err)

@@ -87,6 +87,7 @@ var (
 	ErrDeleted    = errors.New("database was deleted")
 	ErrFrozen     = errors.New("database is frozen")
 	ErrDamaged    = errors.New("log damaged") // an entry that cannot be read or does not follow from the one before
+	ErrNewer      = errors.New("log written by a newer version")
 	ErrPending    = errors.New("an append is still unknown")
 	ErrClosed     = errors.New("owner has closed the database")
 	ErrBusy       = errors.New("database has an owner")         // Claim with IfClosed

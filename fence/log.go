@@ -194,7 +194,10 @@ func (l *Log) read(ctx context.Context, slot uint64, o remote.GetOptions) (*Entr
 	if errors.As(err, &short) && o.Length > 0 && o.Length < segment.MaxHeader && obj.Size > o.Length {
 		return l.read(ctx, slot, remote.GetOptions{Length: segment.MaxHeader})
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, segment.ErrNewer):
+		return nil, fmt.Errorf("%w: %s/%s: %w", ErrNewer, l.store, key, err)
+	case err != nil:
 		return nil, fmt.Errorf("%w: %s/%s: %w", ErrDamaged, l.store, key, err)
 	}
 	return e, nil

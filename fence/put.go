@@ -49,7 +49,7 @@ func (l *Log) put(ctx context.Context, a *attempt) (by *Entry, err error) {
 				return nil, nil
 			case rerr == nil:
 				return found, nil
-			case errors.Is(rerr, ErrDamaged) || definite(rerr):
+			case errors.Is(rerr, ErrDamaged) || errors.Is(rerr, ErrNewer) || definite(rerr):
 				return nil, l.unknown(a, rerr)
 			}
 			err = rerr

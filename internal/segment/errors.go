@@ -8,6 +8,9 @@ import (
 // ErrFormat: the bytes are not what a writer of this format wrote: damaged, cut short, or another file. The wrapping error says what is wrong.
 var ErrFormat = errors.New("damaged or foreign object")
 
+// ErrNewer: a *VersionError or a *KindError.
+var ErrNewer = errors.New("written by a newer tonbo")
+
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrFormat, fmt.Sprintf(format, args...))
 }
@@ -21,6 +24,9 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("format version %d, this build reads version %d: written by a newer tonbo: update", e.Version, Version)
 }
 
+// Is makes errors.Is see ErrNewer.
+func (e *VersionError) Is(target error) bool { return target == ErrNewer }
+
 // KindError: an undamaged object that holds something this build does not know. It is refused, never skipped.
 type KindError struct {
 	What string // "object kind", "block kind" or "flags"
@@ -30,6 +36,9 @@ type KindError struct {
 func (e *KindError) Error() string {
 	return fmt.Sprintf("%s %d not supported by this version: written by a newer tonbo: update", e.What, e.Kind)
 }
+
+// Is makes errors.Is see ErrNewer.
+func (e *KindError) Is(target error) bool { return target == ErrNewer }
 
 // ShortError: b ends within the header. It is ErrFormat too, since a whole object never ends there.
 type ShortError struct {
