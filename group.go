@@ -2,6 +2,8 @@ package tonbo
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 )
 
@@ -63,6 +65,9 @@ func (g *group) do(ctx context.Context) error {
 	}
 	b.cancel()
 	<-b.done // nothing of ours runs on when we return, and its error says what was in the way
+	if errors.Is(b.err, context.Canceled) && !errors.Is(b.err, ctx.Err()) {
+		return fmt.Errorf("%w: %w", ctx.Err(), b.err)
+	}
 	return b.err
 }
 

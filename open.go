@@ -61,7 +61,7 @@ func openHandle(ctx context.Context, name string, o Options) (_ *handle, err err
 	if err := remote.ProbeOnce(ctx, h.store); err != nil {
 		return nil, err
 	}
-	if since := time.Since(head.Time); o.IfIdle > 0 && head.Kind != fence.Close && since < o.IfIdle {
+	if since := time.Since(head.Time); o.IfIdle > 0 && head.Kind != fence.Close && since.Abs() < o.IfIdle {
 		return nil, &dbError{name, "open", ErrBusy, fmt.Errorf("%s wrote %s ago; Options.IfIdle is %s", head.Owner, since.Round(time.Millisecond), o.IfIdle)}
 	}
 	// (2) The local directory is ours before we claim: a claim that cannot be served would fence an owner for nothing.

@@ -42,7 +42,8 @@ type Options struct {
 	History time.Duration
 	// Owner is who we are, shown to whoever is fenced. Default host:pid.
 	Owner string
-	// IfIdle > 0: do not take over from an owner that wrote within this time ([ErrBusy]). Advisory: it compares clocks.
+	// IfIdle > 0: do not take over from an owner that wrote within this time ([ErrBusy]). Advisory: it compares clocks, and believes none that
+	// is further ahead than that.
 	IfIdle time.Duration
 	// Pragmas are set on every connection, in the order of their names. Defaults: busy_timeout 60000 ms, synchronous NORMAL. page_size also sets the page
 	// size of a database at its creation.
