@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tonbo-go/tonbo/fence"
@@ -31,9 +32,12 @@ const maxMarks = 256
 // compactor runs compactions in the background, one at a time. They go on beside commits and Synced and delay them by their own append at
 // most. Guarded by the round, but for done.
 type compactor struct {
-	base   *base.Manifest // in force, nil: none
-	key    string         // its key
-	next   *pendingBase   // being published
+	base   *base.Manifest  // in force, nil: none
+	key    string          // its key
+	next   *pendingBase    // being published
+	labels []base.Labelled // of this owner's entries, oldest first
+	before []base.Labelled // of the entries between the base and the claim
+	walked bool            // before is known
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the one under way has ended; nil: none is
 	idle   *time.Timer
@@ -143,6 +147,7 @@ type compaction struct {
 	objects []*layout.Object   // all that hold pages as of slot, newest first
 	pages   pageset.Set        // what the new level holds
 	sums    map[uint32]uint64
+	labels  []base.Labelled
 	buf     []byte
 }
 
@@ -205,6 +210,9 @@ func (h *handle) newCompaction(ctx context.Context, settle bool) (*compaction, e
 			return nil, err
 		}
 	}
+	if err := c.walkLabels(ctx); err != nil {
+		return nil, err
+	}
 	for _, run := range c.old.Runs() {
 		objects := c.level(run)
 		for _, o := range objects {
@@ -215,6 +223,41 @@ func (h *handle) newCompaction(ctx context.Context, settle bool) (*compaction, e
 		c.runs = append(c.runs, objects)
 	}
 	return c, nil
+}
+
+// walkLabels finds the labels between the base and the claim, once an owner: the manifest lists every labelled point, so that one is found without
+// reading the whole log.
+func (c *compaction) walkLabels(ctx context.Context) error {
+	if c.h.compactor.walked {
+		return nil
+	}
+	var floor uint64
+	if c.old != nil {
+		floor = c.old.Slot
+	}
+	var before []base.Labelled
+	for e, err := range c.h.back(ctx, c.owner.Entry(), floor) {
+		if errors.Is(err, ErrPointGone) { // collected: what is kept for its label is in the old base
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if e.Label != "" && e.ID == c.owner.ID() {
+			before = append(before, base.Labelled{Label: e.Label, Slot: e.Slot})
+		}
+	}
+	slices.Reverse(before)
+	c.h.compactor.before, c.h.compactor.walked = before, true
+	return nil
+}
+
+// noteLabel remembers the label of an entry of ours. The caller holds the round.
+func (h *handle) noteLabel(e *fence.Entry) {
+	l := h.compactor.labels
+	if e.Label != "" && (len(l) == 0 || l[len(l)-1].Slot < e.Slot) {
+		h.compactor.labels = append(l, base.Labelled{Label: e.Label, Slot: e.Slot})
+	}
 }
 
 // choose plans, as of the last shipped slot. due is false when there is nothing to do (any more). The caller holds the round.
@@ -247,6 +290,14 @@ func (c *compaction) choose(ctx context.Context) (due bool, err error) {
 		c.objects = append(c.objects, run...)
 	}
 	c.objects = append(c.objects, c.level(c.old.Bottom())...)
+	if c.old != nil {
+		c.labels = append(c.labels, c.old.Labels...)
+	}
+	for _, l := range append(slices.Clone(h.compactor.before), h.compactor.labels...) {
+		if l.Slot <= c.slot && (len(c.labels) == 0 || c.labels[len(c.labels)-1].Slot < l.Slot) {
+			c.labels = append(c.labels, l)
+		}
+	}
 	c.plan = base.MakePlan(c.old, c.pages.Len(), int(c.state.PageCount), c.settle)
 	for _, run := range c.runs[:c.plan.Merge] {
 		if err := pagesOf(ctx, run, add); err != nil {
@@ -359,7 +410,7 @@ func (c *compaction) write(ctx context.Context) (*base.Manifest, error) {
 	}
 	m := &base.Manifest{
 		ID: c.owner.ID().String(), Generation: c.owner.Generation(), Slot: c.slot, Time: time.Now().UTC(),
-		PageSize: c.state.PageSize, PageCount: c.state.PageCount, Checksum: base.SumString(c.state.Checksum),
+		PageSize: c.state.PageSize, PageCount: c.state.PageCount, Checksum: base.SumString(c.state.Checksum), Labels: c.labels,
 	}
 	if c.plan.Bottom {
 		m.Levels = [][]base.Segment{c.bottom(level)}

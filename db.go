@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"time"
 
@@ -37,7 +38,14 @@ func newDB(h *handle) *DB {
 // Errors, for errors.Is: [ErrFenced] and [ErrDeleted] (a [*FencedError] that names the file with what was not shipped): it is over, see
 // [DB.Reopen]. [ErrUnsynced]: not acknowledged, the commits are kept; call it again. It comes with its cause: ctx's error, [ErrUnauthorized], [ErrForbidden],
 // [ErrQuota]. [ErrCorrupt]: the local file was changed underneath. A ctx without a deadline gets Options.SyncTimeout.
-func (db *DB) Synced(ctx context.Context) error { return db.h.synced(ctx) }
+//
+// On a read-only handle there is nothing to acknowledge: [ErrReadOnly].
+func (db *DB) Synced(ctx context.Context) error {
+	if db.h.ro != nil {
+		return wrap(db.h.name, "sync", ErrReadOnly)
+	}
+	return db.h.synced(ctx)
+}
 
 func (h *handle) synced(ctx context.Context) error {
 	if _, has := ctx.Deadline(); !has {
@@ -69,12 +77,23 @@ func (db *DB) Err() error { return db.h.ended() }
 
 // Connector returns a connector to the same database, for sql.OpenDB and what wraps it (tracing, metrics). Close its pools before the DB; closing them
 // does not close the DB.
-func (db *DB) Connector() driver.Connector { return &connector{h: db.h} }
+func (db *DB) Connector() driver.Connector {
+	if db.h.ro != nil {
+		return sharedConnector{&roConnector{db.h.ro}}
+	}
+	return &connector{h: db.h}
+}
+
+// sharedConnector hides the Close of a connector whose pool does not own the handle.
+type sharedConnector struct{ driver.Connector }
 
 // Close closes the connections, ships what is unshipped (for at most Options.SyncTimeout) and lets go of the local copy. An error says what was not shipped; it stays
 // in the local copy, where the next Open in this directory finds it. A second Close does nothing.
 func (db *DB) Close() error {
 	err := db.DB.Close() // closes the connector, if this is its pool
+	if db.h.ro != nil {
+		return errors.Join(err, db.h.ro.close())
+	}
 	if cerr := db.h.close(); err == nil {
 		err = cerr
 	}
@@ -107,12 +126,16 @@ type Status struct {
 	Lost           string // the newest file with commits that were set aside, until it is moved away; "" none
 	Requests       Requests
 	Strict         bool
+	ReadOnly       bool
 	Err            error // as DB.Err
 }
 
 // Status describes the handle. It sends no request.
 func (db *DB) Status() Status {
 	h := db.h
+	if h.ro != nil {
+		return h.ro.status()
+	}
 	h.mu.Lock()
 	owner, vdb := h.owner, h.vdb
 	s := Status{Name: h.name, ColdStart: h.cold, Lost: h.lost, Strict: h.o.Strict, Err: h.err}

@@ -205,21 +205,7 @@ func (h *handle) enter(ctx context.Context) (epoch int64, err error) {
 // connect opens a SQLite connection to the local copy.
 func (h *handle) connect(ctx context.Context) (sqlitedriver.Conn, error) {
 	_, vdb := h.current()
-	pragmas := map[string]string{"busy_timeout": "60000", "synchronous": "normal"}
-	for k, v := range h.o.Pragmas {
-		if k = strings.ToLower(k); k != "page_size" { // the database has its own
-			pragmas[k] = v
-		}
-	}
-	query := []string{"vfs=" + vfs.Name, "tonbo=" + vdb.Token()}
-	names := slices.Sorted(maps.Keys(pragmas))
-	if i := slices.Index(names, "busy_timeout"); i > 0 { // the others may have to wait
-		names = slices.Insert(slices.Delete(names, i, i+1), 0, "busy_timeout")
-	}
-	for _, k := range names {
-		query = append(query, "_pragma="+url.QueryEscape(k+"("+pragmas[k]+")"))
-	}
-	d, err := (&sqlitedriver.SQLite{}).OpenConnector(fileURI(vdb.Path(), strings.Join(query, "&")))
+	d, err := (&sqlitedriver.SQLite{}).OpenConnector(fileURI(vdb.Path(), "vfs="+vfs.Name+"&tonbo="+vdb.Token()+"&"+h.pragmas()))
 	if err != nil {
 		return nil, err
 	}
@@ -233,6 +219,25 @@ func (h *handle) connect(ctx context.Context) (sqlitedriver.Conn, error) {
 		return nil, err
 	}
 	return sc, nil
+}
+
+// pragmas spells the connection's pragmas as parameters of the driver.
+func (h *handle) pragmas() string {
+	pragmas := map[string]string{"busy_timeout": "60000", "synchronous": "normal"}
+	for k, v := range h.o.Pragmas {
+		if k = strings.ToLower(k); k != "page_size" { // the database has its own
+			pragmas[k] = v
+		}
+	}
+	var query []string
+	names := slices.Sorted(maps.Keys(pragmas))
+	if i := slices.Index(names, "busy_timeout"); i > 0 { // the others may have to wait
+		names = slices.Insert(slices.Delete(names, i, i+1), 0, "busy_timeout")
+	}
+	for _, k := range names {
+		query = append(query, "_pragma="+url.QueryEscape(k+"("+pragmas[k]+")"))
+	}
+	return strings.Join(query, "&")
 }
 
 // fileURI spells a path as SQLite's URI. https://sqlite.org/uri.html

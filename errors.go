@@ -93,6 +93,7 @@ var kinds = []struct{ from, to error }{
 	{fence.ErrTaken, ErrExists},
 	{fence.ErrFrozen, ErrFrozen},
 	{fence.ErrBusy, ErrBusy},
+	{fence.ErrPointGone, ErrPointGone},
 	{fence.ErrDamaged, ErrCorrupt},
 	{fence.ErrNewer, ErrUnsupported},
 	{cache.ErrForeign, ErrForeignFile},

@@ -47,6 +47,8 @@ type handle struct {
 	behind   error     // guarded by round: the remote holds a transaction that was rolled back here
 	tail     tail      // guarded by round
 
+	ro *reader // set when the handle is read-only: it has no owner then
+
 	compactor compactor
 	tune      tuning
 
@@ -145,6 +147,9 @@ func (h *handle) reason(err error) error {
 		return nil
 	}
 	_, vdb := h.current()
+	if vdb == nil {
+		return err
+	}
 	return translate(h.name, vdb, err)
 }
 

@@ -204,7 +204,7 @@ func (h *handle) attach(owner *fence.Owner, l *local, cold bool, t *tailReader) 
 	if h.tail, err = t.tail(); err != nil {
 		return err
 	}
-	h.compactor.base, h.compactor.next = t.base, nil
+	h.compactor = compactor{base: t.base}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.owner, h.vdb, h.cold = owner, vdb, cold
@@ -257,9 +257,13 @@ func (h *handle) warmStart(ctx context.Context, owner *fence.Owner, t *tailReade
 		return nil, err
 	}
 	// Entries of our own generation come first: appends whose answer we did not live to note down, however many claims have followed.
-	newer, entries, err := h.ownEntries(ctx, t, st.Generation, entries)
-	if err != nil {
-		return nil, err
+	// Those that a base has taken in are not to be had any more: then what is not the state that we know counts as unshipped.
+	var newer []cache.Shipped
+	compacted := floor < t.bottom()
+	if !compacted {
+		if newer, entries, err = h.ownEntries(ctx, t, st.Generation, entries); err != nil {
+			return nil, err
+		}
 	}
 	rec, err := h.dir.Recover(ctx, newer)
 	if err != nil {
@@ -278,7 +282,9 @@ func (h *handle) warmStart(ctx context.Context, owner *fence.Owner, t *tailReade
 			rec = before
 		}
 	}
-	unmoved := len(entries) == 0 // a claim without pages in between changes nothing that our commits stand on
+	// A claim without pages in between changes nothing that our commits stand on; a rewind does.
+	_, count, sum := h.dir.Position()
+	unmoved := !compacted && len(entries) == 0 && count == prev.State.PageCount && sum == prev.State.Checksum
 	switch {
 	case len(rec.Damaged) > 0:
 		h.o.Logger.Warn("local copy rebuilt", "event", "rebuilt", "database", h.name, "why", rec.Reason, "pages", len(rec.Damaged))

@@ -45,6 +45,10 @@ type Options struct {
 	// IfIdle > 0: do not take over from an owner that wrote within this time ([ErrBusy]). Advisory: it compares clocks, and believes none that
 	// is further ahead than that.
 	IfIdle time.Duration
+	// At picks the point that OpenReadOnly opens. Default the head.
+	At At
+	// Follow > 0: a read-only handle looks for newer points that often.
+	Follow time.Duration
 	// Pragmas are set on every connection, in the order of their names. Defaults: busy_timeout 60000 ms, synchronous NORMAL. page_size also sets the page
 	// size of a database at its creation.
 	Pragmas map[string]string

@@ -17,11 +17,11 @@ func (h *handle) syncRound(ctx context.Context) error {
 		return err
 	}
 	defer h.unlockRound()
-	return h.ship(ctx, fence.Commit)
+	return h.ship(ctx, fence.Commit, "")
 }
 
-// ship is the way of a commit to the log. The caller holds the round.
-func (h *handle) ship(ctx context.Context, kind fence.Kind) error {
+// ship is the way of a commit to the log. label, when it is set, names the point. The caller holds the round.
+func (h *handle) ship(ctx context.Context, kind fence.Kind, label string) error {
 	if err := h.ended(); err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (h *handle) ship(ctx context.Context, kind fence.Kind) error {
 	if err != nil {
 		return err
 	}
-	if changes == nil && kind == fence.Commit {
+	if changes == nil && kind == fence.Commit && label == "" {
 		if looked { // R4's look at the next slot was this call's own round trip
 			return nil
 		}
@@ -49,7 +49,7 @@ func (h *handle) ship(ctx context.Context, kind fence.Kind) error {
 		return h.check(ctx, owner) // R6
 	}
 	if changes == nil {
-		_, err := owner.Append(ctx, fence.Draft{Kind: kind})
+		_, err := owner.Append(ctx, fence.Draft{Kind: kind, Label: label})
 		return h.appendError(err, nil)
 	}
 	// (3) Pages to bytes. Checkpoints wait until they are read.
@@ -68,7 +68,7 @@ func (h *handle) ship(ctx context.Context, kind fence.Kind) error {
 		return h.localError(err)
 	}
 	// (5) The entry: one conditional PUT.
-	sh.draft.Kind, sh.draft.Whole = kind, whole
+	sh.draft.Kind, sh.draft.Whole, sh.draft.Label = kind, whole, label
 	fault("ship:uploaded")
 	_, err = owner.Append(ctx, sh.draft)
 	fault("ship:appended")
@@ -114,6 +114,7 @@ func (h *handle) appendError(err error, sh *shipment) error {
 	case err == nil:
 		h.inflight = nil
 		h.adopt(owner)
+		h.noteLabel(owner.Last())
 		if sh != nil {
 			h.stored(sh, owner.Last())
 			h.afterShip()
@@ -270,7 +271,7 @@ func (h *handle) closeLog(ctx context.Context) error {
 		return h.unsynced("close", err)
 	}
 	defer h.unlockRound()
-	err := h.ship(ctx, fence.Close)
+	err := h.ship(ctx, fence.Close, "")
 	_, vdb := h.current()
 	if commits, _ := vdb.Pending(); err != nil && commits == 0 && !errors.Is(err, ErrFenced) && !errors.Is(err, ErrDeleted) {
 		// Nothing is lost: only the note that we have gone is missing.

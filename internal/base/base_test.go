@@ -66,7 +66,14 @@ func TestDamagedManifestIsRefused(t *testing.T) {
 		t.Errorf("newer format: %v", err)
 	}
 	for i := range b {
-		base.Decode(b[:i]) // must not panic
+		if _, err := base.Decode(b[:i]); err == nil {
+			t.Errorf("cut to %d bytes, it was read", i)
+		}
+		c := []byte(string(b))
+		c[i] ^= 1
+		if _, err := base.Decode(c); err == nil {
+			t.Errorf("byte %d changed, it was read", i)
+		}
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // Format is the manifest's format number. Another one is refused.
@@ -28,6 +30,13 @@ type Manifest struct {
 	Checksum   string      `json:"checksum"`   // database checksum, 16 hexadecimal digits
 	Levels     [][]Segment `json:"levels"`     // newest first; the last one is the bottom
 	Marks      []Mark      `json:"marks,omitempty"`
+	Labels     []Labelled  `json:"labels,omitempty"` // every labelled point of the incarnation up to Slot, oldest first
+}
+
+// Labelled is a point that has a label.
+type Labelled struct {
+	Label string `json:"label"`
+	Slot  uint64 `json:"slot"`
 }
 
 // Segment is one object of a level.
@@ -47,10 +56,21 @@ type Mark struct {
 	Time time.Time `json:"time"`
 }
 
+// A manifest ends in its own checksum, a last field over all bytes before it.
+const (
+	sumField = `,"sum":"%016x"}`
+	sumSize  = len(`,"sum":"`) + 16 + len(`"}`)
+)
+
 // Encode returns the manifest's bytes.
 func (m *Manifest) Encode() ([]byte, error) {
 	m.Format = Format
-	return json.Marshal(m)
+	b, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	b = b[:len(b)-1] // the closing brace
+	return fmt.Appendf(b, sumField, xxhash.Sum64(b)), nil
 }
 
 // Decode reads and checks a manifest.
@@ -61,6 +81,9 @@ func Decode(b []byte) (*Manifest, error) {
 	}
 	if m.Format != Format {
 		return nil, fmt.Errorf("%w: format %d, this version reads %d: written by a newer tonbo, update", ErrFormat, m.Format, Format)
+	}
+	if n := len(b) - sumSize; n < 0 || string(b[n:]) != fmt.Sprintf(sumField, xxhash.Sum64(b[:n])) {
+		return nil, fmt.Errorf("%w: its checksum does not fit", ErrFormat)
 	}
 	if len(m.ID) != 32 || m.Slot == 0 || m.PageSize < 512 || m.PageSize > 65536 || m.PageSize&(m.PageSize-1) != 0 || m.PageCount == 0 {
 		return nil, fmt.Errorf("%w: id %q, slot %d, %d pages of %d bytes", ErrFormat, m.ID, m.Slot, m.PageCount, m.PageSize)

@@ -1,0 +1,48 @@
+package tonbo
+
+import (
+	"context"
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/tonbo-go/tonbo/fence"
+)
+
+// Checkpoint is Synced, and the point that it reaches gets a name: [Label] finds it, and it stays restorable whatever Options.History. A label that is given again
+// means the newer point. Labels have 1 to 200 bytes of printable text. Errors are Synced's; after [ErrUnsynced] the point may have the label all the same.
+func (db *DB) Checkpoint(ctx context.Context, label string) (Point, error) {
+	h := db.h
+	if h.ro != nil {
+		return Point{}, wrap(h.name, "checkpoint", ErrReadOnly)
+	}
+	if err := checkLabel(label); err != nil {
+		return Point{}, wrap(h.name, "checkpoint", err)
+	}
+	if _, has := ctx.Deadline(); !has {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, h.o.SyncTimeout)
+		defer cancel()
+	}
+	if err := h.lockRound(ctx); err != nil {
+		return Point{}, h.unsynced("checkpoint", err)
+	}
+	defer h.unlockRound()
+	if err := h.ship(ctx, fence.Commit, label); err != nil {
+		return Point{}, h.unsynced("checkpoint", err)
+	}
+	owner, _ := h.current()
+	return pointOf(owner.Last()), nil
+}
+
+func checkLabel(label string) error {
+	if label == "" || len(label) > 200 || !utf8.ValidString(label) {
+		return fmt.Errorf("label %.40q: want 1 to 200 bytes of text", label)
+	}
+	for _, r := range label {
+		if !unicode.IsPrint(r) {
+			return fmt.Errorf("label %.40q: %q is not printable", label, r)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+package tonbo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// Export writes a database as a plain SQLite file: without a journal, as of the point at (nil: the head). It takes nothing over; an owner may be at work. It needs
+// room for the database in Options.Dir while it runs. Errors, for errors.Is: [ErrNotFound], [ErrPointGone], [ErrCorrupt], and w's.
+func (c *Client) Export(ctx context.Context, name string, at At, w io.Writer) error {
+	h, err := c.handle(name)
+	if err != nil {
+		return err
+	}
+	defer h.stop()
+	return wrap(name, "export", h.export(ctx, at, w))
+}
+
+func (h *handle) export(ctx context.Context, at At, w io.Writer) error {
+	_, e, err := h.resolve(ctx, at)
+	if err != nil {
+		return err
+	}
+	root, done, err := h.scratch("export-*")
+	if err != nil {
+		return err
+	}
+	defer done()
+	path := filepath.Join(root, "db")
+	if _, err := h.restoreTo(ctx, path, e); err != nil {
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(&plainWriter{w: w}, ctxReader{ctx, f})
+	return err
+}
+
+// scratch makes a directory for a while.
+func (h *handle) scratch(pattern string) (dir string, done func(), err error) {
+	if err := os.MkdirAll(h.o.Dir, 0o700); err != nil {
+		return "", nil, fmt.Errorf("%w; set Options.Dir or $TONBO_DIR", err)
+	}
+	dir, err = os.MkdirTemp(h.o.Dir, pattern)
+	if err != nil {
+		return "", nil, fmt.Errorf("%w; set Options.Dir or $TONBO_DIR", err)
+	}
+	return dir, func() { os.RemoveAll(dir) }, nil
+}
+
+// ctxReader ends a copy when ctx does.
+type ctxReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c ctxReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}

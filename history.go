@@ -1,0 +1,129 @@
+package tonbo
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tonbo-go/tonbo/fence"
+)
+
+// HistoryEntry is one entry of a database's log.
+type HistoryEntry struct {
+	Point
+	Kind      string // create, claim, commit, base, rewind, close
+	By        string // who wrote it
+	Pages     int64  // size of the database after it, in pages
+	Bytes     int64  // of the entry in the remote, without segments that it names
+	RewoundTo uint64 // rewind: the slot
+}
+
+var kindNames = map[fence.Kind]string{
+	fence.Create: "create", fence.Claim: "claim", fence.Commit: "commit", fence.Base: "base", fence.Rewind: "rewind", fence.Close: "close", fence.Delete: "delete", fence.Void: "void",
+}
+
+// History yields a database's restorable entries, the newest first. An error ends it.
+func (c *Client) History(ctx context.Context, name string) iter.Seq2[HistoryEntry, error] {
+	return func(yield func(HistoryEntry, error) bool) {
+		h, err := c.handle(name)
+		if err != nil {
+			yield(HistoryEntry{}, err)
+			return
+		}
+		defer h.stop()
+		head, err := h.log.HeadHeader(ctx)
+		if err == nil && (head == nil || head.Ends()) {
+			err = fence.ErrNoDatabase
+		}
+		if err != nil {
+			yield(HistoryEntry{}, wrap(name, "history", err))
+			return
+		}
+		for e, err := range h.back(ctx, head, head.Horizon-1) {
+			if err != nil {
+				yield(HistoryEntry{}, wrap(name, "history", err))
+				return
+			}
+			if e.ID != head.ID {
+				return
+			}
+			he := HistoryEntry{Point: pointOf(e), Kind: kindNames[e.Kind], By: e.Owner, Pages: int64(e.State.PageCount), Bytes: e.Size, RewoundTo: e.To}
+			if !yield(he, nil) {
+				return
+			}
+		}
+	}
+}
+
+// back yields head and the entries before it down to floor, exclusive, without their payloads. It reads several at once.
+func (h *handle) back(ctx context.Context, head *fence.Entry, floor uint64) iter.Seq2[*fence.Entry, error] {
+	return func(yield func(*fence.Entry, error) bool) {
+		if head.Slot <= floor || !yield(head, nil) {
+			return
+		}
+		for above := head; above.Slot > floor+1 && above.Kind != fence.Create; {
+			batch := make([]*fence.Entry, min(stepBack, above.Slot-1-floor))
+			g, gctx := errgroup.WithContext(ctx)
+			for i := range batch {
+				g.Go(func() (err error) { batch[i], err = h.header(gctx, above.Slot-1-uint64(i)); return err })
+			}
+			if err := g.Wait(); err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, e := range batch {
+				if err := above.Follows(e); err != nil {
+					yield(nil, err)
+					return
+				}
+				if above = e; !yield(e, nil) {
+					return
+				}
+				if e.Kind == fence.Create {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Rewind takes a database back to an earlier point: its state is that point's from now on. The owner is fenced. The history stays, so a rewind can itself be
+// undone: rewind to before, the point that the head was. [ErrPointGone] when at is not restorable.
+func (c *Client) Rewind(ctx context.Context, name string, at At) (before Point, err error) {
+	h, err := c.handle(name)
+	if err != nil {
+		return Point{}, err
+	}
+	defer h.stop()
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	if at == nil {
+		return Point{}, wrap(name, "rewind", fmt.Errorf("to which point? at is nil"))
+	}
+	head, e, err := h.resolve(ctx, at)
+	if err != nil {
+		return Point{}, wrap(name, "rewind", err)
+	}
+	if e.Slot < head.Horizon {
+		return Point{}, h.gone(head, fmt.Sprintf("slot %d is labelled, but rewinding below the horizon is not supported: fork it", e.Slot))
+	}
+	owner, err := h.log.Rewind(ctx, fence.RewindOptions{ID: head.ID, To: e.Slot})
+	if err != nil {
+		return Point{}, wrap(name, "rewind", err)
+	}
+	before = pointOf(owner.Prev())
+	if _, err := owner.Append(ctx, fence.Draft{Kind: fence.Close}); err != nil { // a janitor may not compact it until its next owner has closed it: no harm
+		c.o.Logger.Debug("rewound, not closed", "database", name, "error", err)
+	}
+	return before, nil
+}
+
+// handle returns one that only reads: without a local copy.
+func (c *Client) handle(name string) (*handle, error) {
+	if err := ValidateName(name); err != nil {
+		return nil, err
+	}
+	return newHandle(name, c.o, c.store), nil
+}

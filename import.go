@@ -1,0 +1,283 @@
+package tonbo
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
+
+	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/segment"
+	"github.com/tonbo-go/tonbo/remote"
+)
+
+// Import creates a database from an existing SQLite file. The file is checked (PRAGMA integrity_check), read in one transaction, so that other programs may have
+// it open, and not changed. Memory does not depend on its size. Errors, for errors.Is: [ErrExists], [ErrCorrupt] (not a sound SQLite file), [ErrUnsupported] (checksum
+// databases), and Create's.
+func (c *Client) Import(ctx context.Context, name string, path string, o CreateOptions) (*Database, error) {
+	if err := ValidateName(name); err != nil {
+		return nil, err
+	}
+	if err := checkMetadata(o.Metadata); err != nil {
+		return nil, wrap(name, "import", err)
+	}
+	h, err := c.handle(name)
+	if err != nil {
+		return nil, err
+	}
+	defer h.stop()
+	if err := remote.ProbeOnce(ctx, c.store); err != nil {
+		return nil, wrap(name, "import", err)
+	}
+	if head, err := h.log.HeadHeader(ctx); err != nil { // before the long part
+		return nil, wrap(name, "import", err)
+	} else if head != nil && !head.Ends() {
+		return nil, wrap(name, "import", fence.ErrTaken)
+	}
+	db, err := c.importFile(ctx, h, path, o)
+	return db, wrap(name, "import "+path, err)
+}
+
+func (c *Client) importFile(ctx context.Context, h *handle, path string, o CreateOptions) (*Database, error) {
+	root, done, err := h.scratch("import-*")
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	copied := filepath.Join(root, "db")
+	if err := snapshotFile(ctx, path, copied); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(copied, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	im, err := newImporter(h, f)
+	if err != nil {
+		return nil, err
+	}
+	if o.PageSize != 0 && o.PageSize != im.size {
+		return nil, fmt.Errorf("CreateOptions.PageSize is %d, the file has pages of %d bytes", o.PageSize, im.size)
+	}
+	created := time.Now().UTC()
+	if err := im.read(ctx, root); err != nil {
+		return nil, err
+	}
+	defer im.close()
+	owner, err := h.log.Create(ctx, fence.CreateOptions{
+		ID: im.id, State: im.state, Payload: im.payload, PayloadSum: im.sum, Whole: true,
+		Before: func(ctx context.Context, id fence.ID, slot, generation uint64) error {
+			r := record{Format: recordFormat, Name: h.name, ID: id.String(), Slot: slot, State: recordMaking, CreatedAt: created, Metadata: o.Metadata}
+			if err := r.put(ctx, c.store); err != nil { // (4), before any upload of the child's own (R11)
+				return err
+			}
+			if id != im.id || generation != im.generation {
+				return fmt.Errorf("the name was used meanwhile: run it again")
+			}
+			return h.upload(ctx, im.shipment())
+		},
+		Undo: func(ctx context.Context, id fence.ID, slot uint64) {
+			if err := c.store.Delete(ctx, recordKey(h.name, slot, id.String())); err != nil {
+				c.o.Logger.Debug("index record left behind", "database", h.name, "error", err)
+			}
+		},
+	})
+	if err != nil {
+		if isUnknown(err) {
+			return nil, &dbError{h.name, "import", ErrUnsynced, fmt.Errorf("run it again, the database may exist: %w", err)}
+		}
+		return nil, err
+	}
+	e := owner.Entry()
+	return &Database{Name: h.name, ID: e.ID.String(), State: "active", CreatedAt: created, Metadata: o.Metadata, Head: pointOf(e)}, nil
+}
+
+// snapshotFile copies a SQLite file as of one commit, page by page, and checks it.
+func snapshotFile(ctx context.Context, from, to string) (err error) {
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	var head [100]byte
+	_, err = io.ReadFull(f, head[:])
+	f.Close()
+	if err != nil || string(head[:16]) != "SQLite format 3\x00" {
+		return fmt.Errorf("%w: %s is not a SQLite database", ErrCorrupt, from)
+	}
+	if head[20] == 8 {
+		return fmt.Errorf("%w: %s is a checksum database (8 reserved bytes per page)", ErrUnsupported, from)
+	}
+	src, err := sqlite3.OpenFlags(fileURI(absolute(from), "vfs=os"), sqlite3.OPEN_READONLY|sqlite3.OPEN_URI)
+	if err == nil {
+		err = src.Exec("SELECT 1 FROM sqlite_schema")
+	}
+	if _, werr := os.Stat(from + "-wal"); err != nil && errors.Is(werr, os.ErrNotExist) { // in WAL mode, where no index of it can be made: nobody else writes there
+		src.Close()
+		src, err = sqlite3.OpenFlags(fileURI(absolute(from), "vfs=os&immutable=1"), sqlite3.OPEN_READONLY|sqlite3.OPEN_URI)
+	}
+	if err != nil {
+		return fmt.Errorf("open %s: %w", from, err)
+	}
+	defer src.Close()
+	src.SetInterrupt(ctx)
+	if err := src.BusyTimeout(time.Minute); err != nil {
+		return err
+	}
+	if err := src.Backup("main", fileURI(absolute(to), "vfs=os")); err != nil {
+		return fmt.Errorf("copy %s: %w", from, err)
+	}
+	return checkFile(ctx, to)
+}
+
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
+// checkFile runs SQLite's own check.
+func checkFile(ctx context.Context, path string) error {
+	c, err := sqlite3.OpenFlags(fileURI(absolute(path), "vfs=os&immutable=1"), sqlite3.OPEN_READONLY|sqlite3.OPEN_URI)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.SetInterrupt(ctx)
+	s, _, err := c.Prepare("PRAGMA integrity_check(3)")
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	var out []string
+	for s.Step() {
+		out = append(out, s.ColumnText(0))
+	}
+	if err := s.Err(); err != nil {
+		return fmt.Errorf("%w: integrity_check: %w", ErrCorrupt, err)
+	}
+	if got := strings.Join(out, "; "); got != "ok" {
+		return fmt.Errorf("%w: integrity_check: %s", ErrCorrupt, got)
+	}
+	return nil
+}
+
+// importer packs a file's pages: into the create entry, or into segments that it names.
+type importer struct {
+	h          *handle
+	f          *os.File
+	size       int
+	id         fence.ID
+	generation uint64 // that the create will have
+	state      fence.State
+	payload    []byte
+	sum        uint64
+	spool      *spool
+}
+
+func newImporter(h *handle, f *os.File) (*importer, error) {
+	var head [100]byte
+	if _, err := f.ReadAt(head[:], 0); err != nil {
+		return nil, err
+	}
+	size := int(binary.BigEndian.Uint16(head[16:]))
+	if size == 1 {
+		size = 65536
+	}
+	if !segment.ValidPageSize(size) {
+		return nil, fmt.Errorf("%w: page size %d", ErrCorrupt, size)
+	}
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if fi.Size()%int64(size) != 0 || fi.Size() == 0 {
+		return nil, fmt.Errorf("%w: %d bytes are no whole number of pages of %d bytes", ErrCorrupt, fi.Size(), size)
+	}
+	// From here on it is in WAL mode: https://sqlite.org/fileformat2.html#file_format_version_numbers
+	if _, err := f.WriteAt([]byte{2, 2}, 18); err != nil {
+		return nil, err
+	}
+	return &importer{h: h, f: f, size: size, state: fence.State{PageSize: uint32(size), PageCount: uint32(fi.Size() / int64(size))}}, nil
+}
+
+// read packs the pages. The slot of the create is looked up before, since the segments' names carry it.
+func (im *importer) read(ctx context.Context, dir string) (err error) {
+	head, err := im.h.log.HeadHeader(ctx)
+	if err != nil {
+		return err
+	}
+	im.generation = 1
+	if head != nil {
+		im.generation = head.Slot + 1
+	}
+	im.id = fence.ID(randomNonce())
+	if int64(im.state.PageCount)*int64(im.size) > inlineLimit {
+		if im.spool, err = newSpool(dir); err != nil {
+			return err
+		}
+	}
+	header := segment.Header{
+		Kind: segment.KindSegment, ID: im.id, Generation: im.generation, Slot: im.generation, From: im.generation, Time: now(), PageSize: uint32(im.size), PageCount: im.state.PageCount,
+	}
+	w := writers.Get().(*segment.Writer)
+	defer writers.Put(w)
+	w.Reset(im.size)
+	buf := make([]byte, im.size)
+	lock := segment.LockPage(im.size)
+	for p := uint32(1); p <= im.state.PageCount; p++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if p == lock {
+			continue
+		}
+		if _, err := im.f.ReadAt(buf, int64(p-1)*int64(im.size)); err != nil {
+			return err
+		}
+		if im.spool != nil && (w.Pages()+1)*im.size > segmentLimit {
+			if err := im.spool.add(im.h.name, header, w); err != nil {
+				return err
+			}
+			w.Reset(im.size)
+		}
+		im.state.Checksum ^= segment.PageSum(p, buf)
+		if err := w.Add(p, buf); err != nil {
+			return err
+		}
+	}
+	if im.spool != nil {
+		if err := im.spool.add(im.h.name, header, w); err != nil {
+			return err
+		}
+		w.Reset(im.size)
+		for _, ref := range im.spool.refs {
+			if err := w.AddRef(ref); err != nil {
+				return err
+			}
+		}
+	}
+	payload, sum, err := w.Finish()
+	im.payload, im.sum = append([]byte(nil), payload...), sum
+	return err
+}
+
+func (im *importer) shipment() *shipment {
+	sh := &shipment{state: im.state, spool: im.spool}
+	im.spool = nil // upload removes it
+	return sh
+}
+
+func (im *importer) close() {
+	if im.spool != nil {
+		im.spool.close()
+	}
+}
