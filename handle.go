@@ -27,8 +27,9 @@ type handle struct {
 	round chan struct{}
 	group group
 
-	conns atomic.Int64 // open SQLite connections
-	epoch atomic.Int64 // rises with each Reopen: connections from before are not used again
+	conns    atomic.Int64 // open SQLite connections
+	outdated atomic.Bool  // the file lacks what is shipped, and has nothing else: a Reopen begins from nothing
+	epoch    atomic.Int64 // rises with each Reopen: connections from before are not used again
 
 	mu     sync.Mutex // guards what follows
 	owner  *fence.Owner

@@ -234,6 +234,9 @@ func (h *handle) floor(prev *fence.Entry) uint64 {
 // warmStart uses what the local directory holds, if every page of it can be verified. nil: it cannot; unshipped commits in it have been set aside.
 func (h *handle) warmStart(ctx context.Context, owner *fence.Owner, t *tailReader) (*local, error) {
 	st := h.dir.State()
+	if h.outdated.Swap(false) {
+		return nil, nil
+	}
 	if st == nil {
 		if why := h.dir.Damaged(); why != "" {
 			h.o.Logger.Warn("local copy rebuilt", "event", "rebuilt", "database", h.name, "why", why)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/disk"
 	"github.com/tonbo-go/tonbo/remote"
 	"github.com/tonbo-go/tonbo/vfs"
 )
@@ -162,6 +163,7 @@ func (h *handle) stored(sh *shipment, e *fence.Entry) {
 func (h *handle) fellBehind(cause error) error {
 	err := &dbError{h.name, "commit", ErrUnsynced, fmt.Errorf("a transaction that the remote holds could not be written here, and was rolled back: %w; Reopen brings it back", cause)}
 	h.end(err, "")
+	h.outdated.Store(true)
 	return err
 }
 
@@ -256,7 +258,7 @@ func (h *handle) unsynced(doing string, err error) error {
 		hint = "give the credentials the right to put and get objects, then " + again
 	case errors.Is(err, remote.ErrQuota):
 		hint = "make room at the store, then " + again
-	case isDiskFull(err):
+	case disk.Full(err):
 		hint = "make room on the local disk, then " + again
 	}
 	if doing == "commit" {

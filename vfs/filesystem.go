@@ -8,6 +8,8 @@ import (
 	"github.com/ncruces/go-sqlite3"
 	"github.com/ncruces/go-sqlite3/util/vfsutil"
 	"github.com/ncruces/go-sqlite3/vfs"
+
+	"github.com/tonbo-go/tonbo/internal/disk"
 )
 
 // fileSystem is the VFS: the operating system's, with the files of attached databases wrapped. Other files, such as the target
@@ -126,7 +128,7 @@ func (f *mainFile) WriteAt(p []byte, off int64) (int, error) {
 		return 0, err
 	}
 	n, err := f.File.WriteAt(p, off)
-	if err == nil {
+	if err = full(err); err == nil {
 		f.db.fault("vfs:checkpoint")
 		f.db.checkpointed(p, off)
 		if s := f.db.o.Source; s != nil {
@@ -159,7 +161,7 @@ func (f *mainFile) SizeHint(size int64) error {
 	if err := f.db.gone(); err != nil {
 		return err
 	}
-	return vfsutil.WrapSizeHint(f.File, size)
+	return full(vfsutil.WrapSizeHint(f.File, size))
 }
 
 // PersistWAL keeps a connection that has outlived the observation from deleting a write-ahead log that is another one's by now.
@@ -191,6 +193,14 @@ func (f *mainFile) Pragma(name, value string) (string, error) {
 		}
 	}
 	return vfsutil.WrapPragma(f.File, name, value)
+}
+
+// full gives a full disk its own result code. (The driver knows it on Windows alone.)
+func full(err error) error {
+	if disk.Full(err) {
+		return vfs.SystemError(err, sqlite3.FULL)
+	}
+	return err
 }
 
 func (d *Database) refusePragma(name, value, why string) error {

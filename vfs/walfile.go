@@ -26,6 +26,11 @@ func (f *walFile) DeviceCharacteristics() vfs.DeviceCharacteristic {
 }
 
 func (f *walFile) WriteAt(p []byte, off int64) (int, error) {
+	n, err := f.write(p, off)
+	return n, full(err)
+}
+
+func (f *walFile) write(p []byte, off int64) (int, error) {
 	d := f.db
 	if err := d.gone(); err != nil {
 		return 0, err
@@ -232,7 +237,7 @@ func (f *walFile) Truncate(size int64) error {
 		return err
 	}
 	if size == 0 {
-		return f.db.resetWAL(func() error { return f.File.Truncate(0) })
+		return full(f.db.resetWAL(func() error { return f.File.Truncate(0) }))
 	}
 	return f.File.Truncate(size) // beyond the last commit: journal_size_limit
 }
