@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -32,6 +33,7 @@ type job struct {
 	Loop           time.Duration // for that long, all of it again and again
 	Request        int           // kill the process at this request to the store, counted from 1
 	After          bool          // ... when it has been done, instead of before
+	Pause          time.Duration // between rounds of a Loop, about
 }
 
 // jobEnv holds the job of a child process, as JSON.
@@ -79,6 +81,7 @@ func childMain(raw string) int {
 		if !time.Now().Before(c.end) {
 			break
 		}
+		time.Sleep(time.Duration(rand.Int64N(int64(2*j.Pause + 1))))
 	}
 	c.say(event{What: "done", After: int(c.requests.Load())})
 	return 0
@@ -93,9 +96,10 @@ type child struct {
 
 	out sync.Mutex
 
-	db  *tonbo.DB
-	gen uint64
-	did atomic.Int64 // the last transaction whose COMMIT has returned nil
+	db    *tonbo.DB
+	gen   uint64
+	did   atomic.Int64 // the last transaction whose COMMIT has returned nil
+	acked atomic.Int64 // the last one that Synced has acknowledged, at least
 }
 
 func (c *child) say(e event) {
@@ -132,6 +136,7 @@ func (c *child) run() error {
 		return err
 	}
 	c.did.Store(int64(seq))
+	c.acked.Store(0)
 	c.say(event{What: "open", commit: commit{seq, c.gen}, Path: st.Lost, Warm: !st.ColdStart})
 
 	stop := c.syncBeside()
@@ -147,7 +152,7 @@ func (c *child) run() error {
 	last := commit{int(c.did.Load()), c.gen}
 	over := err != nil
 	switch err := db.Close(); {
-	case err == nil && !over:
+	case err == nil && !over && last.Seq > int(c.acked.Load()):
 		c.say(event{What: "ack", commit: last})
 		c.say(event{What: "closed"})
 	case err == nil:
@@ -181,6 +186,7 @@ func (c *child) work(seq int) error {
 		c.did.Store(int64(t.Seq))
 		c.say(event{What: "commit", commit: t})
 		if c.Strict {
+			c.acked.Store(int64(t.Seq))
 			c.say(event{What: "ack", commit: t})
 		}
 		if i == c.Wait {
@@ -196,6 +202,9 @@ func (c *child) work(seq int) error {
 			if err := c.sync(); err != nil {
 				return err
 			}
+			if err := c.sync(); err != nil { // with nothing to ship
+				return err
+			}
 		}
 	}
 	return nil
@@ -207,6 +216,7 @@ func (c *child) sync() error {
 	err := c.db.Synced(context.Background())
 	switch {
 	case err == nil:
+		c.acked.Store(int64(t.Seq))
 		c.say(event{What: "ack", commit: t})
 		return nil
 	case errors.Is(err, tonbo.ErrFenced):

@@ -2,8 +2,10 @@ package tonbo_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A scenario is a state of the world in which a process is run that passes many failpoints.
@@ -122,4 +124,12 @@ func TestKilledAtEveryFailpoint(t *testing.T) {
 			}
 		})
 	}
+}
+
+// soak is how long a loop runs: $TONBO_SOAK (a duration), or a short time.
+func soak(short time.Duration) time.Duration {
+	if d, err := time.ParseDuration(os.Getenv("TONBO_SOAK")); err == nil {
+		return d
+	}
+	return short
 }

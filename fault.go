@@ -10,7 +10,7 @@ import (
 )
 
 // fault is a failpoint, named after the protocol's step. In a test's child process $TONBO_FAULT=<name> kills the process there, as kill -9 would;
-// <name>#<n> does so when it comes there for the n-th time; <name>@stop stops it until it is continued; "?" names each point on standard error. Elsewhere the name
+// <name>#<n> does so when it comes there for the n-th time; <name>@stop says so on standard error and stops it until it is continued; "?" names each point on standard error. Elsewhere the name
 // is compared with an empty string.
 func fault(point string) {
 	if faultPoint != "" {
@@ -45,6 +45,7 @@ func hit(point string) {
 		return
 	}
 	if how == "stop" {
+		fmt.Fprintln(os.Stderr, "stopped at", point)
 		stopProcess(p)
 		return
 	}

@@ -31,15 +31,16 @@ type handle struct {
 	outdated atomic.Bool  // the file lacks what is shipped, and has nothing else: a Reopen begins from nothing
 	epoch    atomic.Int64 // rises with each Reopen: connections from before are not used again
 
-	mu     sync.Mutex // guards what follows
-	owner  *fence.Owner
-	vdb    *vfs.Database
-	done   chan struct{} // closed when this handle can no longer commit
-	err    error         // then: why
-	lost   string        // file with commits set aside
-	cold   bool          // the local copy was rebuilt
-	closed bool
-	moving chan struct{} // while a Reopen runs; closed when it has ended
+	mu      sync.Mutex // guards what follows
+	owner   *fence.Owner
+	vdb     *vfs.Database
+	done    chan struct{} // closed when this handle can no longer commit
+	err     error         // then: why
+	lost    string        // file with commits set aside
+	fencing chan struct{} // closed when the consequences of being fenced are drawn; nil: not fenced
+	cold    bool          // the local copy was rebuilt
+	closed  bool
+	moving  chan struct{} // while a Reopen runs; closed when it has ended
 
 	shut   context.CancelFunc // ends opened
 	opened context.Context    // until Close is called
@@ -99,7 +100,10 @@ func (h *handle) fenced(fe *fence.FencedError) error {
 		defer h.mu.Unlock()
 		return h.err
 	}
+	settled := make(chan struct{})
+	h.fencing = settled
 	h.mu.Unlock()
+	defer close(settled)
 	e := &FencedError{
 		Name: h.name, Generation: owner.Generation(), ByGeneration: fe.By.Generation, By: fe.By.Owner, At: fe.By.Time,
 		Deleted: errors.Is(fe, fence.ErrDeleted),
@@ -107,6 +111,9 @@ func (h *handle) fenced(fe *fence.FencedError) error {
 	first := *e
 	vdb.Refuse(&first) // before the copy: what commits until here is in it
 	fault("fenced:refused")
+	if err := vdb.Certain(h.life); err != nil { // a commit frame that is written counts as one
+		h.o.Logger.Debug("set aside without waiting for a commit under way", "database", h.name, "error", err)
+	}
 	if commits, _ := vdb.Pending(); commits > 0 {
 		e.Lost, e.aside = h.setAside(vdb, owner.Generation())
 	}
@@ -151,7 +158,19 @@ func (h *handle) reason(err error) error {
 	if vdb == nil {
 		return err
 	}
-	return translate(h.name, vdb, err)
+	why := translate(h.name, vdb, err)
+	if !errors.Is(why, ErrFenced) && !errors.Is(why, ErrDeleted) {
+		return why
+	}
+	// The file with the commits that were not shipped is perhaps still being written: the error is to name it.
+	h.mu.Lock()
+	fencing := h.fencing
+	h.mu.Unlock()
+	if fencing != nil {
+		<-fencing
+		why = translate(h.name, vdb, err)
+	}
+	return why
 }
 
 // close ships what is unshipped, ends the ownership and lets go of the files. The connections are closed, or refused from now on.
@@ -186,6 +205,8 @@ func (h *handle) close() error {
 	var err error
 	if ended == nil {
 		err = h.closeLog(ctx)
+	} else if commits, _ := vdb.Pending(); commits > 0 { // nil would say that the remote has them
+		err = h.unsynced("close", ended)
 	}
 	fault("close:shipped")
 	// (3) Nothing runs any more.

@@ -39,6 +39,7 @@ type world struct {
 	gens      []uint64        // in the order in which they were opened
 	told      map[string]bool // files set aside that an error or a Status named
 	fences    int
+	diary     []string // everything, in the order in which it was heard
 }
 
 const worldName = "crash"
@@ -54,6 +55,11 @@ func newWorld(t testing.TB) *world {
 		w.url = (&url.URL{Scheme: "file", Path: filepath.ToSlash(filepath.Join(w.base, "remote"))}).String()
 	}
 	o := w.options(w.dir())
+	t.Cleanup(func() {
+		if t.Failed() { // the last of what happened
+			t.Log(strings.Join(w.diary[max(0, len(w.diary)-300):], "\n"))
+		}
+	})
 	if _, err := tonbo.Create(t.Context(), worldName, o); err != nil {
 		t.Fatal(err)
 	}
@@ -93,10 +99,18 @@ func (w *world) options(dir string) tonbo.Options {
 	return tonbo.Options{URL: w.url, Remote: w.store, Dir: dir, SyncTimeout: time.Minute}
 }
 
+// note puts a line into the diary.
+func (w *world) note(line string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.diary = append(w.diary, line)
+}
+
 // hear takes in what a process says.
 func (w *world) hear(dir string, e event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.diary = append(w.diary, fmt.Sprintf("%s: %s %d of generation %d %s", filepath.Base(dir), e.What, e.Seq, e.Gen, e.Path+e.Err))
 	switch e.What {
 	case "open":
 		w.gens = append(w.gens, e.Gen)
@@ -123,13 +137,15 @@ func (w *world) tell(path string) {
 
 // process is a running child.
 type process struct {
-	w      *world
-	dir    string
-	cmd    *osexec.Cmd
-	in     io.WriteCloser
-	events chan event // closed at its end
-	trace  bytes.Buffer
-	err    error // of Wait, once events is closed
+	w         *world
+	dir       string
+	cmd       *osexec.Cmd
+	in        io.WriteCloser
+	events    chan event    // closed at its end
+	trace     bytes.Buffer  // standard error
+	continued bool          // after it had been stopped
+	stopped   chan struct{} // closed when it has come to its @stop
+	err       error         // of Wait, once events is closed
 }
 
 // start runs a job in a child process, with $TONBO_FAULT = fault.
@@ -140,13 +156,14 @@ func (w *world) start(j job, fault string) *process {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	w.note(fmt.Sprintf("start %s %s", raw, fault))
 	exe, err := os.Executable()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	p := &process{w: w, dir: j.Dir, cmd: osexec.Command(exe), events: make(chan event, 1<<14)}
+	p := &process{w: w, dir: j.Dir, cmd: osexec.Command(exe), events: make(chan event, 1<<14), stopped: make(chan struct{})}
 	p.cmd.Env = append(append(os.Environ(), w.env...), jobEnv+"="+string(raw), "TONBO_FAULT="+fault, "GOMAXPROCS=2")
-	p.cmd.Stderr = &p.trace
+	p.cmd.Stderr = p
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -178,13 +195,27 @@ func (w *world) start(j job, fault string) *process {
 	return p
 }
 
+// Write receives standard error.
+func (p *process) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("stopped at")) {
+		close(p.stopped)
+	}
+	return p.trace.Write(b)
+}
+
 // wait waits for the end and returns what was said since the last call.
 func (p *process) wait() []event {
 	p.w.t.Helper()
 	var said []event
 	timeout := time.After(2 * time.Minute)
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
 	for {
 		select {
+		case <-again.C: // it may not have come to its stop when it was continued
+			if p.continued {
+				resume(p.cmd.Process)
+			}
 		case e, ok := <-p.events:
 			if !ok {
 				if s := p.trace.String(); strings.Contains(s, "panic") || strings.Contains(s, "fatal error") {

@@ -229,6 +229,9 @@ func (d *Database) unsettled() bool {
 	return d.uncertain != nil || d.taken != nil && d.taken.held
 }
 
+// Certain waits until every commit that is written counts, or does not: until then Pending may leave out one that is about to return.
+func (d *Database) Certain(ctx context.Context) error { return d.wait(ctx, d.isUncertain) }
+
 // isUncertain tells that a commit frame is written and not known to count.
 // +checklocks:d.mu
 func (d *Database) isUncertain() bool { return d.uncertain != nil }
