@@ -263,7 +263,11 @@ func translate(name string, vdb *vfs.Database, err error) error {
 	if why == nil {
 		return err
 	}
-	return wrap(name, "commit", fmt.Errorf("%w (%w)", why, err))
+	doing := "commit"
+	if code == vfs.CodeUnsupported {
+		doing = "execute"
+	}
+	return wrap(name, doing, fmt.Errorf("%w (%w)", why, err))
 }
 
 // conn is a connection whose errors are ours.

@@ -18,7 +18,7 @@ const Name = "tonbo"
 
 // Result codes that SQLite hands back from a refused operation. They are private extended codes
 // (https://sqlite.org/rescode.html#extrc) and survive a rollback, which an error value does not: translate them with
-// [Database.Refusal].
+// [Database.Reason].
 const (
 	// CodeRefused ends a COMMIT that was refused.
 	CodeRefused sqlite3.ExtendedErrorCode = sqlite3.ExtendedErrorCode(sqlite3.READONLY) | 0x7b<<8

@@ -185,11 +185,11 @@ func (f *mainFile) Pragma(name, value string) (string, error) {
 	switch name {
 	case "journal_mode":
 		if v != "" && v != "wal" {
-			return "", f.db.refusePragma(name, value, "only WAL mode is replicated")
+			return f.db.refusePragma(name, value, "only WAL mode is replicated")
 		}
 	case "locking_mode":
 		if v == "exclusive" {
-			return "", f.db.refusePragma(name, value, "connections share the write-ahead log's index")
+			return f.db.refusePragma(name, value, "connections share the write-ahead log's index")
 		}
 	}
 	return vfsutil.WrapPragma(f.File, name, value)
@@ -203,11 +203,14 @@ func full(err error) error {
 	return err
 }
 
-func (d *Database) refusePragma(name, value, why string) error {
-	return fmt.Errorf("PRAGMA %s=%s is %w: %s", name, value, ErrUnsupported, why)
+// refusePragma returns what SQLite is to say, and the code by which [Database.Reason] knows it.
+func (d *Database) refusePragma(name, value, why string) (string, error) {
+	err := fmt.Errorf("PRAGMA %s=%s is %w: %s", name, value, ErrUnsupported, why)
+	d.lastUnsupported.Store(&err)
+	return err.Error(), vfs.SystemError(err, CodeUnsupported)
 }
 
-// unsupported makes the error that SQLite gets for a change that cannot be observed, and keeps the reason for [Database.Refusal].
+// unsupported makes the error that SQLite gets for a change that cannot be observed, and keeps the reason for [Database.Reason].
 func (d *Database) unsupported(what string) error {
 	err := fmt.Errorf("%w: %s", ErrUnsupported, what)
 	d.lastUnsupported.Store(&err)
