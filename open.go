@@ -132,7 +132,7 @@ func (h *handle) takeOver(ctx context.Context, head *fence.Entry) error {
 	owner.Forget()
 	fault("open:local")
 	// (3) Observe it.
-	if err := h.attach(owner, local, cold, t); err != nil {
+	if err := h.attach(ctx, owner, local, cold, t); err != nil {
 		return err
 	}
 	// (4) Commits set aside are named until somebody has taken the file away: a process may have died before it could tell.
@@ -175,7 +175,7 @@ type local struct {
 	changed   bool          // it does differ
 }
 
-func (h *handle) attach(owner *fence.Owner, l *local, cold bool, t *tailReader) error {
+func (h *handle) attach(ctx context.Context, owner *fence.Owner, l *local, cold bool, t *tailReader) error {
 	_, shipped, _ := h.dir.Position()
 	vdb, err := vfs.Attach(h.dir.Path(), vfs.Options{
 		PageSize: int(owner.State().PageSize), PageCount: l.pageCount, Sum: segment.PageSum,
@@ -201,7 +201,7 @@ func (h *handle) attach(owner *fence.Owner, l *local, cold bool, t *tailReader) 
 		vdb.MarkDirty(l.unshipped, shipped)
 		h.committed()
 	}
-	if h.tail, err = t.tail(); err != nil {
+	if h.tail, err = t.tail(ctx); err != nil {
 		return err
 	}
 	h.compactor = compactor{base: t.base}
@@ -370,7 +370,7 @@ func (h *handle) saveFile(ctx context.Context, generation uint64, why string) er
 	if fi, err := os.Stat(h.dir.Path()); errors.Is(err, os.ErrNotExist) || err == nil && fi.Size() == 0 {
 		return nil
 	}
-	path, err := h.dir.KeepAside(generation, func(w io.Writer) error { return h.dir.CopyTo(ctx, &plainWriter{w: w}) })
+	path, err := h.dir.KeepAside(generation, func(w io.Writer) error { return h.dir.CopyTo(ctx, &plainWriter{w: w}, nil) })
 	if err != nil {
 		return fmt.Errorf("commits that were not shipped could not be set aside: %w", err)
 	}

@@ -8,6 +8,9 @@ package cache
 import (
 	"errors"
 	"fmt"
+
+	"github.com/tonbo-go/tonbo/internal/pageset"
+	"github.com/tonbo-go/tonbo/internal/segment"
 )
 
 // Errors, for errors.Is.
@@ -15,6 +18,8 @@ var (
 	ErrLocked  = errors.New("database is open in another process or handle")
 	ErrForeign = errors.New("file is not tonbo's")
 	ErrDir     = errors.New("cache directory not usable")
+	ErrSums    = errors.New("pages do not have the database checksum")
+	ErrAbsent  = errors.New("page is not in the local copy")
 )
 
 // LockedError is ErrLocked and names the holder.
@@ -48,7 +53,43 @@ type State struct {
 	Slot       uint64   // the last slot whose pages the file holds, as far as known
 	PageSize   uint32   // bytes
 	Checksum   uint64   // XOR of Sums: the database checksum as of Slot
-	Sums       []uint64 // by page number - 1, as of Slot; the lock page's is 0
-	Boot       string   // the boot of the machine that wrote it; a different one: see Recover
-	Lost       string   // path of commits kept aside by this incarnation of the file, "" none
+	Sums       []uint64 // by page number - 1, as of Slot; the lock page's is 0, and so is one that is not known
+
+	// Known are the pages whose sum is known. A page whose sum is not known is absent from the database file, unless a commit that has not been
+	// shipped wrote it: the remote has it. nil: all are known.
+	Known *pageset.Bits
+
+	Boot string // the boot of the machine that wrote it; a different one: see Recover
+	Lost string // path of commits kept aside by this incarnation of the file, "" none
+}
+
+// Knows tells whether the sum of a page is known.
+func (s *State) Knows(page uint32) bool { return s.Known == nil || s.Known.Has(page) }
+
+// unknown is the number of pages whose sum is not known.
+func (s *State) unknown() int {
+	if s.Known == nil {
+		return 0
+	}
+	return s.Known.Len() - s.Known.Count()
+}
+
+// normalize puts the lock page among the known ones, and forgets the set when all are.
+func (s *State) normalize() {
+	if s.Known == nil {
+		return
+	}
+	if segment.ValidPageSize(int(s.PageSize)) {
+		s.Known.Set(segment.LockPage(int(s.PageSize)))
+	}
+	if s.Known.Full() {
+		s.Known = nil
+	}
+}
+
+// clone copies a state.
+func (s *State) clone() *State {
+	c := *s
+	c.Sums, c.Known = append([]uint64(nil), s.Sums...), s.Known.Clone()
+	return &c
 }

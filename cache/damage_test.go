@@ -408,7 +408,7 @@ func TestAfterARebootOnlyTheShippedStateIsTrusted(t *testing.T) {
 	}
 	// The commits may be kept aside.
 	want := recovered(t, filepath.Join(root, dbOf))
-	path, err := d.KeepAside(1, func(w io.Writer) error { return d.CopyTo(context.Background(), w) })
+	path, err := d.KeepAside(1, func(w io.Writer) error { return d.CopyTo(context.Background(), w, nil) })
 	if err != nil {
 		t.Fatal(err)
 	}

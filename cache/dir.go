@@ -198,9 +198,7 @@ func (d *Dir) State() *State {
 	if d.j.state == nil {
 		return nil
 	}
-	s := *d.j.state
-	s.Sums = append([]uint64(nil), s.Sums...)
-	return &s
+	return d.j.state.clone()
 }
 
 // Close lets go of the lock and leaves all files. A second Close does nothing.

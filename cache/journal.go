@@ -39,6 +39,8 @@ const (
 	recLost       recordKind = 6
 	recClean      recordKind = 7
 	recShrunk     recordKind = 8
+	recPartial    recordKind = 9 // a snapshot that lacks sums
+	recHydrated   recordKind = 10
 )
 
 // errDamaged: the journal is ours and cannot be read.
@@ -76,11 +78,10 @@ type journalState struct {
 
 // applyShipped makes slot's pages the shipped ones; it refuses, changing nothing, what does not add up to the database checksum.
 func (j *journalState) applyShipped(slot uint64, pageCount uint32, checksum, mark uint64, pos walPosition, pages []PageSum) error {
-	sums, err := overlay(j.state.Sums, j.state.Checksum, pageCount, checksum, pages)
-	if err != nil {
+	if err := overlay(j.state, pageCount, checksum, pages); err != nil {
 		return fmt.Errorf("slot %d: %w", slot, err)
 	}
-	j.state.Sums, j.state.Checksum, j.state.Slot = sums, checksum, slot
+	j.state.Slot = slot
 	for _, p := range pages {
 		if s, ok := j.spilled[p.Page]; ok && s.sum == p.Sum {
 			delete(j.spilled, p.Page)
@@ -125,41 +126,101 @@ func (j *journalState) applyShrunk(pageCount uint32) {
 // shrunk tells whether the database has been smaller than page since what was shipped.
 func (j *journalState) shrunk(page uint32) bool { return j.shrink != nil && page > j.shrink.pageCount }
 
-// overlay returns sums with pages laid over them at the size pageCount, after checking the whole against checksum. It changes sums in
-// place only when the result is right.
-func overlay(sums []uint64, have uint64, pageCount uint32, checksum uint64, pages []PageSum) ([]uint64, error) {
-	old := len(sums)
-	x, grown := have, 1 // the lock page is in no list
-	for _, s := range sums[min(old, int(pageCount)):] {
-		x ^= s
+// applyHydrated makes sums known that were not. When none is left after it, all of them must add up to the database checksum.
+func (j *journalState) applyHydrated(pages []PageSum) error {
+	s := j.state
+	for _, p := range pages {
+		if p.Page == 0 || int(p.Page) > len(s.Sums) || s.Knows(p.Page) {
+			return fmt.Errorf("page %d is known, or outside of a database of %d pages", p.Page, len(s.Sums))
+		}
+	}
+	for _, p := range pages {
+		s.Sums[p.Page-1] = p.Sum
+		s.Known.Set(p.Page)
+	}
+	if s.unknown() == 0 {
+		var x uint64
+		for _, v := range s.Sums {
+			x ^= v
+		}
+		if x != s.Checksum {
+			for _, p := range pages {
+				s.Sums[p.Page-1] = 0
+				s.Known.Clear(p.Page)
+			}
+			return fmt.Errorf("%w: %016x, slot %d has %016x", ErrSums, x, s.Slot, s.Checksum)
+		}
+	}
+	s.normalize()
+	j.clean = nil
+	return nil
+}
+
+// overlay lays pages over the sums of s, at the size pageCount, after checking the whole against checksum, as far as the sums that this takes are known. It
+// changes s only when the result is right.
+func overlay(s *State, pageCount uint32, checksum uint64, pages []PageSum) error {
+	old := len(s.Sums)
+	stay := min(old, int(pageCount))
+	x, grown := s.Checksum, 1 // the lock page is in no list
+	exact, unknown := true, s.unknown()
+	for i, v := range s.Sums[stay:] {
+		x ^= v
+		if !s.Knows(uint32(stay + i + 1)) {
+			exact = false
+			unknown--
+		}
 	}
 	for _, p := range pages {
 		if p.Page == 0 || p.Page > pageCount {
-			return nil, fmt.Errorf("page %d outside of a database of %d pages", p.Page, pageCount)
+			return fmt.Errorf("page %d outside of a database of %d pages", p.Page, pageCount)
 		}
 		if int(p.Page) <= old {
-			x ^= sums[p.Page-1]
+			x ^= s.Sums[p.Page-1]
+			if !s.Knows(p.Page) {
+				exact = false
+				unknown--
+			}
 		} else {
 			grown++
 		}
 		x ^= p.Sum
 	}
 	if int64(pageCount)-int64(old) > int64(grown) {
-		return nil, fmt.Errorf("database grows from %d to %d pages and only %d of the new ones are given", old, pageCount, grown-1)
+		return fmt.Errorf("database grows from %d to %d pages and only %d of the new ones are given", old, pageCount, grown-1)
 	}
-	if x != checksum {
-		return nil, fmt.Errorf("page sums give the database checksum %016x, not %016x", x, checksum)
+	if !exact && unknown == 0 { // then the sums of the whole are known
+		exact, x = true, 0
+		for _, v := range s.Sums[:stay] {
+			x ^= v
+		}
+		for _, p := range pages {
+			if int(p.Page) <= old {
+				x ^= s.Sums[p.Page-1]
+			}
+			x ^= p.Sum
+		}
+	}
+	if exact && x != checksum {
+		return fmt.Errorf("page sums give the database checksum %016x, not %016x", x, checksum)
 	}
 	if int(pageCount) <= old {
-		clear(sums[pageCount:])
-		sums = sums[:pageCount]
+		clear(s.Sums[pageCount:])
+		s.Sums = s.Sums[:pageCount]
 	} else {
-		sums = append(sums, make([]uint64, int(pageCount)-old)...)
+		s.Sums = append(s.Sums, make([]uint64, int(pageCount)-old)...)
+	}
+	if s.Known != nil {
+		s.Known.Resize(int(pageCount))
 	}
 	for _, p := range pages {
-		sums[p.Page-1] = p.Sum
+		s.Sums[p.Page-1] = p.Sum
+		if s.Known != nil {
+			s.Known.Set(p.Page)
+		}
 	}
-	return sums, nil
+	s.Checksum = checksum
+	s.normalize()
+	return nil
 }
 
 // appendRecord appends one record to b.
@@ -213,6 +274,24 @@ func encodeShipped(slot uint64, pageCount uint32, checksum, mark uint64, pos wal
 	return appendPages(b, pages)
 }
 
+// encodeHydrated writes runs of neighbouring pages: first, count, sums.
+func encodeHydrated(pages []PageSum) []byte {
+	b := make([]byte, 0, 8*len(pages)+64)
+	for i := 0; i < len(pages); {
+		n := 1
+		for i+n < len(pages) && pages[i+n].Page == pages[i].Page+uint32(n) {
+			n++
+		}
+		b = binary.LittleEndian.AppendUint32(b, pages[i].Page)
+		b = binary.LittleEndian.AppendUint32(b, uint32(n))
+		for _, p := range pages[i : i+n] {
+			b = binary.LittleEndian.AppendUint64(b, p.Sum)
+		}
+		i += n
+	}
+	return b
+}
+
 func encodeClean(c cleanClose) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, c.inode)
 	b = binary.LittleEndian.AppendUint64(b, c.changed)
@@ -252,8 +331,15 @@ func writeJournal(w io.Writer, j *journalState) (size int64, sum uint64, err err
 		b = binary.LittleEndian.AppendUint64(b, sp.seq)
 	}
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(s.Sums)))
+	kind := recSnapshot
+	if s.Known != nil {
+		kind = recPartial
+		for _, w := range s.Known.Words() {
+			b = binary.LittleEndian.AppendUint64(b, w)
+		}
+	}
 
-	n := int64(len(b)) + 8*int64(len(s.Sums))
+	n := int64(len(b)) + 8*int64(len(s.Sums)-s.unknown())
 	if n > 1<<32-1 {
 		return 0, 0, fmt.Errorf("state of %d pages is too large", len(s.Sums))
 	}
@@ -261,11 +347,13 @@ func writeJournal(w io.Writer, j *journalState) (size int64, sum uint64, err err
 	bw := bufio.NewWriterSize(w, 64<<10)
 	out := io.MultiWriter(d, bw)
 	bw.WriteString(journalMagic) // errors stay in bw until Flush
-	out.Write(appendHead(nil, recSnapshot, seed, uint32(n)))
+	out.Write(appendHead(nil, kind, seed, uint32(n)))
 	out.Write(b)
 	chunk := make([]byte, 0, 32<<10)
 	for i, v := range s.Sums {
-		chunk = binary.LittleEndian.AppendUint64(chunk, v)
+		if s.Knows(uint32(i + 1)) {
+			chunk = binary.LittleEndian.AppendUint64(chunk, v)
+		}
 		if len(chunk) == cap(chunk) || i == len(s.Sums)-1 {
 			if _, err := out.Write(chunk); err != nil {
 				return 0, 0, err

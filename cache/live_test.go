@@ -203,7 +203,7 @@ func mustRecover(t testing.TB, root string, pageSize int, shipped []uint64, newe
 	want := recovered(t, filepath.Join(root, dbOf))
 	d := open(t, root)
 	var copied bytes.Buffer
-	if err := d.CopyTo(context.Background(), &copied); err != nil || !bytes.Equal(copied.Bytes(), want) {
+	if err := d.CopyTo(context.Background(), &copied, nil); err != nil || !bytes.Equal(copied.Bytes(), want) {
 		t.Fatalf("CopyTo gives another database (%v)", err)
 	}
 	rec, err := d.Recover(context.Background(), newer)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/tonbo-go/tonbo/internal/pageset"
 	"github.com/tonbo-go/tonbo/internal/segment"
 )
 
@@ -25,7 +26,10 @@ type Shipped struct {
 type Recovery struct {
 	PageCount uint32   // of the database file, in pages
 	Checksum  uint64   // XOR of Sums
-	Sums      []uint64 // of the file as it is now, by page number - 1; the lock page's is 0. nil when something is Damaged
+	Sums      []uint64 // of the file as it is now, by page number - 1; the lock page's is 0, and that of one that is not Present. nil when something is Damaged
+
+	// Present are the pages that the file holds. nil: all of them.
+	Present *pageset.Bits
 
 	// Unshipped are the pages, ascending and within PageCount, that differ from the shipped state (State, after newer) by commits that were verified: they
 	// are to be shipped. A smaller PageCount than the shipped one is such a change, too; page 1 is then among them.
@@ -46,7 +50,7 @@ const recoverChunk = 1 << 20
 
 // Recover makes a warm start: call it before anything opens the database file. newer are our own entries beyond State's slot, ascending.
 //
-// It reads the database file and the WAL once each, in a stream. A page is sound when its newest committed version is the shipped one, or a commit made after it:
+// It reads the database file and the WAL once each, in a stream. A page whose sum is not known is absent, and stays so, unless a commit wrote it. A page is sound when its newest committed version is the shipped one, or a commit made after it:
 // its frame is valid in the WAL and the shipped version is before it there or still under it in the database file, or a checkpoint from this WAL has
 // overwritten that; or it is the one that Spilled recorded last. And the WAL reaches as far as it did at the last Shipped. (So a WAL that was cut
 // in front of the shipped version, or a file put back from a copy, is not taken for new commits.) If every page is sound, State follows newer, the WAL is
@@ -74,15 +78,13 @@ func (d *Dir) recover(ctx context.Context, newer []Shipped) (*Recovery, error) {
 	}
 
 	// 1. What has been shipped.
-	v := &verdict{Recovery: rec, state: *d.j.state, journal: &d.j, wal: &walScan{}}
-	v.state.Sums = slices.Clone(v.state.Sums)
+	v := &verdict{Recovery: rec, state: *d.j.state.clone(), journal: &d.j, wal: &walScan{}}
 	for _, n := range newer {
-		sums, err := overlay(v.state.Sums, v.state.Checksum, n.PageCount, n.Checksum, n.Pages)
-		if err != nil {
+		if err := overlay(&v.state, n.PageCount, n.Checksum, n.Pages); err != nil {
 			v.all(fmt.Sprintf("entry %d does not continue the state: %v", n.Slot, err))
 			return rec, nil
 		}
-		v.state.Sums, v.state.Checksum, v.state.Slot = sums, n.Checksum, n.Slot
+		v.state.Slot = n.Slot
 	}
 
 	// 2. What the database file holds.
@@ -117,9 +119,11 @@ func (d *Dir) recover(ctx context.Context, newer []Shipped) (*Recovery, error) {
 	}
 
 	// 4. Each page's newest version.
-	v.judge()
+	if err := v.judge(db); err != nil {
+		return nil, err
+	}
 	if len(rec.Damaged) > 0 {
-		rec.PageCount, rec.Checksum, rec.Sums = 0, 0, nil
+		rec.PageCount, rec.Checksum, rec.Sums, rec.Present = 0, 0, nil, nil
 		return rec, nil
 	}
 
@@ -172,6 +176,7 @@ func (d *Dir) skip(rec *Recovery, newer []Shipped) bool {
 		return false // unshipped content: look
 	}
 	rec.PageCount, rec.Checksum, rec.Sums, rec.Skipped = uint32(count), s.Checksum, slices.Clone(s.Sums), true
+	rec.Present = s.Known.Clone()
 	return true
 }
 
@@ -209,7 +214,7 @@ func (v *verdict) damage(page uint32, reason string) {
 func (v *verdict) versions(page uint32) versions {
 	var k versions
 	if k.isNew = int(page) > len(v.state.Sums); !k.isNew {
-		k.shipped = v.state.Sums[page-1]
+		k.shipped, k.unknown = v.state.Sums[page-1], !v.state.Knows(page)
 	}
 	if k.hasFile = int(page) <= len(v.file); k.hasFile {
 		k.inFile = v.file[page-1]
@@ -219,7 +224,16 @@ func (v *verdict) versions(page uint32) versions {
 	return k
 }
 
-// readDB sums up the pages of the database file.
+// absent tells whether a page is not in the database file, as far as is known from elsewhere than the WAL.
+func (v *verdict) absent(page uint32) bool {
+	if v.state.Known == nil || int(page) > len(v.state.Sums) || v.state.Known.Has(page) {
+		return false
+	}
+	_, spilled := v.journal.spilled[page]
+	return !spilled
+}
+
+// readDB sums up the pages of the database file, but those that are absent.
 func (v *verdict) readDB(ctx context.Context, f *os.File) error {
 	fi, err := f.Stat()
 	if err != nil {
@@ -235,6 +249,16 @@ func (v *verdict) readDB(ctx context.Context, f *os.File) error {
 			return err
 		}
 		n := min(int64(len(buf)), int64(len(v.file)-done)*size)
+		if v.state.Known != nil { // nothing is read where nothing is
+			from := done
+			for done < from+int(n/size) && v.absent(uint32(done+1)) {
+				done++
+			}
+			if done == from+int(n/size) {
+				continue
+			}
+			done = from
+		}
 		if _, err := f.ReadAt(buf[:n], int64(done)*size); err != nil {
 			return err
 		}
@@ -242,7 +266,7 @@ func (v *verdict) readDB(ctx context.Context, f *os.File) error {
 			v.header = slices.Clone(buf[:100])
 		}
 		for b := buf[:n]; len(b) > 0; b = b[size:] {
-			if page := uint32(done + 1); page != lock {
+			if page := uint32(done + 1); page != lock && !v.absent(page) {
 				v.file[done] = segment.PageSum(page, b[:size])
 			}
 			done++
@@ -252,18 +276,18 @@ func (v *verdict) readDB(ctx context.Context, f *os.File) error {
 }
 
 // judge judges the database that file and WAL make together.
-func (v *verdict) judge() {
+func (v *verdict) judge(db *os.File) error {
 	pos, size := v.journal.pos, v.state.PageSize
 	switch {
 	case v.wal.pageSize != 0 && v.wal.salt1 == pos.salt1 && v.wal.salt2 == pos.salt2 && v.wal.end < pos.end:
 		v.all(fmt.Sprintf("the WAL is valid up to byte %d and was, when slot %d was shipped, up to byte %d", v.wal.end, v.state.Slot, pos.end))
-		return
+		return nil
 	case v.wal.end > 0 && v.wal.pageSize != size:
 		v.all(fmt.Sprintf("the WAL has pages of %d bytes, not %d", v.wal.pageSize, size))
-		return
+		return nil
 	case v.wal.end == 0 && v.size%int64(size) != 0:
 		v.all(fmt.Sprintf("the database file has %d bytes: no multiple of the page size %d", v.size, size))
-		return
+		return nil
 	}
 	v.PageCount = uint32(len(v.file))
 	if v.wal.end > 0 {
@@ -271,12 +295,31 @@ func (v *verdict) judge() {
 	}
 	v.Sums = make([]uint64, v.PageCount)
 	lock, zero := segment.LockPage(int(size)), make([]byte, size)
+	if v.state.Known != nil {
+		v.Present = pageset.NewBits(int(v.PageCount))
+		v.Present.Fill(1, v.PageCount)
+	}
 	for i := range v.Sums {
 		page := uint32(i + 1)
 		if page == lock {
 			continue
 		}
 		k := v.versions(page)
+		if v.absent(page) && v.wal.pages[page] == nil {
+			if !v.journal.shrunk(page) && (v.wal.end == 0 || page <= v.wal.smallest) {
+				v.Present.Clear(page)
+				continue
+			}
+			// The database shrank below it and grew again: what the file holds there is a part of it now.
+			if k.hasFile {
+				buf := make([]byte, size)
+				if _, err := db.ReadAt(buf, int64(page-1)*int64(size)); err != nil {
+					return err
+				}
+				k.inFile = segment.PageSum(page, buf)
+				v.file[page-1] = k.inFile
+			}
+		}
 		if !k.hasFile && v.wal.pages[page] == nil {
 			k.inFile, k.hasFile = segment.PageSum(page, zero), true // what the file holds when it is made as long as the commit says
 		}
@@ -284,6 +327,7 @@ func (v *verdict) judge() {
 	}
 	v.Doubtful = v.Rebooted && v.doubtful > 0 && v.doubtful == len(v.Damaged)
 	v.sizes()
+	return nil
 }
 
 // page judges one page by its newest version.
@@ -296,8 +340,10 @@ func (v *verdict) page(page uint32, k versions) {
 	v.Sums[page-1] = sum
 	v.Checksum ^= sum
 	switch {
-	case !k.isNew && sum == k.shipped:
+	case !k.isNew && !k.unknown && sum == k.shipped:
 		return
+	case k.unknown && w != nil:
+		// A commit over a page that was absent.
 	case k.isNew && (w != nil || !k.hasSpill):
 		// Never shipped: in a valid commit, or grown over and never written: what it holds means nothing then. sizes sees to the growth.
 	case w != nil && (w.shipped || w.spilled || w.inFile || k.hasFile && k.inFile == k.shipped || k.hasSpill && k.hasFile && k.inFile == k.spilled):

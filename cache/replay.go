@@ -8,6 +8,9 @@ import (
 	"io"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/tonbo-go/tonbo/internal/pageset"
+	"github.com/tonbo-go/tonbo/internal/segment"
 )
 
 // replay reads a journal of size bytes. good is where the next record goes: before a torn tail, if there is one. Errors: ErrForeign for what is not
@@ -206,7 +209,8 @@ func (r *recordReader) finish() error {
 
 // decode reads the payload and returns what it does.
 func (r *recordReader) decode(first bool) (func(*journalState) error, error) {
-	if first != (r.kind == recSnapshot || r.kind == recVacant) && r.kind >= recSnapshot && r.kind <= recShrunk {
+	begins := r.kind == recSnapshot || r.kind == recVacant || r.kind == recPartial
+	if first != begins && r.kind >= recSnapshot && r.kind <= recHydrated {
 		return nil, fmt.Errorf("record of kind %d in the wrong place", r.kind)
 	}
 	var do func(*journalState) error
@@ -214,7 +218,12 @@ func (r *recordReader) decode(first bool) (func(*journalState) error, error) {
 	case recVacant:
 		do = func(*journalState) error { return nil }
 	case recSnapshot:
-		do = r.snapshot()
+		do = r.snapshot(false)
+	case recPartial:
+		do = r.snapshot(true)
+	case recHydrated:
+		pages := r.runs()
+		do = func(j *journalState) error { return j.applyHydrated(pages) }
 	case recShipped:
 		slot, count, checksum, mark, pos := r.u64(), r.u32(), r.u64(), r.u64(), r.position()
 		pages := r.pages()
@@ -245,15 +254,44 @@ func (r *recordReader) decode(first bool) (func(*journalState) error, error) {
 		return do, errShort
 	}
 	return func(j *journalState) error {
-		if j.state == nil && r.kind != recSnapshot && r.kind != recVacant {
+		if j.state == nil && !begins {
 			return errors.New("change of a vacant directory")
 		}
 		return do(j)
 	}, nil
 }
 
+// numbers reads n numbers of 64 bits.
+func (r *recordReader) numbers(n int) []uint64 {
+	v := make([]uint64, n)
+	for i := 0; i < n && !r.short && r.err == nil; {
+		b := r.bytes(8 * min(4096, n-i))
+		for ; len(b) >= 8 && i < n; b = b[8:] {
+			v[i] = binary.LittleEndian.Uint64(b)
+			i++
+		}
+	}
+	return v
+}
+
+// runs reads what encodeHydrated wrote.
+func (r *recordReader) runs() []PageSum {
+	var ps []PageSum
+	for r.n > 0 && r.err == nil && !r.short {
+		first, n := r.u32(), int64(r.u32())
+		if n == 0 || 8*n > r.n || int64(first)+n > segment.MaxPage {
+			r.short = true
+			return nil
+		}
+		for i, v := range r.numbers(int(n)) {
+			ps = append(ps, PageSum{Page: first + uint32(i), Sum: v})
+		}
+	}
+	return ps
+}
+
 // snapshot reads a whole state, without holding its bytes beside it.
-func (r *recordReader) snapshot() func(*journalState) error {
+func (r *recordReader) snapshot(partial bool) func(*journalState) error {
 	s := &State{}
 	copy(s.ID[:], r.bytes(16))
 	s.Generation, s.Slot, s.PageSize, s.Checksum = r.u64(), r.u64(), r.u32(), r.u64()
@@ -269,16 +307,31 @@ func (r *recordReader) snapshot() func(*journalState) error {
 		spilled[p] = spill{sum: r.u64(), seq: r.u64()}
 	}
 	n := int64(r.u32())
-	if r.short || 8*n != r.n {
+	known := n
+	if partial && !r.short {
+		words := (n + 63) / 64
+		if 8*words > r.n {
+			r.short = true
+			return nil
+		}
+		var ok bool
+		if s.Known, ok = pageset.FromWords(r.numbers(int(words)), int(n)); !ok {
+			r.short = true
+			return nil
+		}
+		known = int64(s.Known.Count())
+	}
+	if r.short || 8*known != r.n || n > segment.MaxPage {
 		r.short = true
 		return nil
 	}
-	s.Sums = make([]uint64, n)
-	for i := 0; i < len(s.Sums) && !r.short && r.err == nil; {
-		b := r.bytes(8 * min(4096, len(s.Sums)-i))
-		for ; len(b) >= 8 && i < len(s.Sums); b = b[8:] {
-			s.Sums[i] = binary.LittleEndian.Uint64(b)
-			i++
+	sums := r.numbers(int(known))
+	if s.Sums = sums; partial && !r.short {
+		s.Sums = make([]uint64, n)
+		for i := range s.Sums {
+			if s.Knows(uint32(i + 1)) {
+				s.Sums[i], sums = sums[0], sums[1:]
+			}
 		}
 	}
 	return func(j *journalState) error {

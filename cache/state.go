@@ -21,11 +21,17 @@ func (s *State) check() error {
 	if !segment.ValidPageSize(int(s.PageSize)) {
 		return fmt.Errorf("page size %d", s.PageSize)
 	}
+	if s.Known != nil && s.Known.Len() != len(s.Sums) {
+		return fmt.Errorf("%d pages, of which it is said whether %d are known", len(s.Sums), s.Known.Len())
+	}
 	var x uint64
-	for _, v := range s.Sums {
+	for i, v := range s.Sums {
+		if v != 0 && !s.Knows(uint32(i+1)) {
+			return fmt.Errorf("page %d is not known and has a sum", i+1)
+		}
 		x ^= v
 	}
-	if x != s.Checksum {
+	if x != s.Checksum && s.unknown() == 0 {
 		return fmt.Errorf("page sums give the database checksum %016x, not %016x", x, s.Checksum)
 	}
 	if lock := int(segment.LockPage(int(s.PageSize))); lock <= len(s.Sums) && s.Sums[lock-1] != 0 {
@@ -34,7 +40,7 @@ func (s *State) check() error {
 	return nil
 }
 
-// Begin makes s the state: the database file holds exactly what s says, and is durable. It replaces any state before it, atomically and durably; Boot is set
+// Begin makes s the state: the database file holds exactly what s says (of pages that are not Known it need hold nothing), and is durable. It replaces any state before it, atomically and durably; Boot is set
 // to this boot. Steps: begin:written, begin:synced, begin:renamed, begin:done.
 func (d *Dir) Begin(s State) error {
 	d.mu.Lock()
@@ -45,10 +51,11 @@ func (d *Dir) Begin(s State) error {
 	if err := s.check(); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	s.Sums = append([]uint64(nil), s.Sums...)
-	s.Boot = bootID()
+	st := s.clone()
+	st.normalize()
+	st.Boot = bootID()
 	old := d.j // a failed Begin leaves it
-	d.j = journalState{state: &s, spilled: map[uint32]spill{}}
+	d.j = journalState{state: st, spilled: map[uint32]spill{}}
 	if err := d.rewriteAs("begin"); err != nil {
 		d.j = old
 		return fmt.Errorf("begin: %w", err)
@@ -83,6 +90,32 @@ func (d *Dir) Shipped(slot uint64, pageCount uint32, checksum uint64, pages []Pa
 		return fmt.Errorf("shipped: %w", err)
 	}
 	return d.append("shipped", recShipped, encodeShipped(slot, pageCount, checksum, mark, pos, pages))
+}
+
+// Hydrated records the sums of pages as of the last shipped slot, which came from the remote and are in the database file, unless SQLite has written something newer
+// there. Those that are known already are passed over. It returns how many pages are not known yet. When none is left the whole is compared with the
+// database checksum: ErrSums, and nothing is recorded. It costs one append and no fsync: what is lost of it is fetched again. Steps: hydrated:append,
+// hydrated:appended, and rewrite:*.
+func (d *Dir) Hydrated(pages []PageSum) (unknown int, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.ready(); err != nil {
+		return 0, err
+	}
+	s := d.j.state
+	fresh := make([]PageSum, 0, len(pages))
+	for _, p := range pages {
+		if p.Page > 0 && int(p.Page) <= len(s.Sums) && !s.Knows(p.Page) {
+			fresh = append(fresh, p)
+		}
+	}
+	if len(fresh) == 0 {
+		return s.unknown(), nil
+	}
+	if err := d.j.applyHydrated(fresh); err != nil {
+		return s.unknown(), err
+	}
+	return s.unknown(), d.append("hydrated", recHydrated, encodeHydrated(fresh))
 }
 
 // Spilled records that these pages are committed and unshipped content which a checkpoint is about to write into the database file. Call it

@@ -1,5 +1,7 @@
 package cache
 
+import "github.com/tonbo-go/tonbo/internal/pageset"
+
 // PageSum returns the checksum of a page as of the last shipped slot, 0 beyond its size and for the lock page.
 func (d *Dir) PageSum(page uint32) uint64 {
 	d.mu.Lock()
@@ -8,6 +10,52 @@ func (d *Dir) PageSum(page uint32) uint64 {
 		return s.Sums[page-1]
 	}
 	return 0
+}
+
+// Sum is PageSum and tells whether it is known.
+func (d *Dir) Sum(page uint32) (sum uint64, known bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.j.state; s != nil && int(page) <= len(s.Sums) && page > 0 {
+		return s.Sums[page-1], s.Knows(page)
+	}
+	return 0, true
+}
+
+// SumAt is Sum, if slot is the last shipped one. Otherwise it is not known.
+func (d *Dir) SumAt(slot uint64, page uint32) (sum uint64, known bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.j.state; s != nil && s.Slot == slot && int(page) <= len(s.Sums) && page > 0 {
+		return s.Sums[page-1], s.Knows(page)
+	}
+	return 0, false
+}
+
+// Unknown is the number of pages whose sum is not known.
+func (d *Dir) Unknown() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.j.state == nil {
+		return 0
+	}
+	return d.j.state.unknown()
+}
+
+// Present returns the pages that the database file holds, or held when the last Recover ended: those whose sum is known and those that unshipped commits
+// wrote. nil: all of them.
+func (d *Dir) Present() *pageset.Bits {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.j.state
+	if s == nil || s.Known == nil {
+		return nil
+	}
+	b := s.Known.Clone()
+	for p := range d.j.spilled {
+		b.Set(p)
+	}
+	return b
 }
 
 // Position returns the last shipped slot, and the size (in pages) and the database checksum as of it.

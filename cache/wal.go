@@ -44,6 +44,7 @@ type versions struct {
 	spilled  uint64 // the last one that Spilled recorded
 	inFile   uint64 // in the database file
 	isNew    bool   // it was never shipped
+	unknown  bool   // shipped is not known
 	hasSpill bool
 	hasFile  bool // it is in the database file
 }
@@ -127,7 +128,7 @@ func (w *walScan) commit(frames []walFrame, pageCount uint32, known func(page ui
 		if p == nil {
 			p = &walPage{}
 			w.pages[f.page] = p
-		} else if !k.isNew && p.sum == k.shipped {
+		} else if !k.isNew && !k.unknown && p.sum == k.shipped {
 			p.shipped = true
 		}
 		p.at, p.sum = f.at, f.sum
