@@ -232,7 +232,7 @@ func (c *compaction) walkLabels(ctx context.Context) error {
 		return nil
 	}
 	var floor uint64
-	if c.old != nil {
+	if c.own() {
 		floor = c.old.Slot
 	}
 	var before []base.Labelled
@@ -290,7 +290,7 @@ func (c *compaction) choose(ctx context.Context) (due bool, err error) {
 		c.objects = append(c.objects, run...)
 	}
 	c.objects = append(c.objects, c.level(c.old.Bottom())...)
-	if c.old != nil {
+	if c.own() {
 		c.labels = append(c.labels, c.old.Labels...)
 	}
 	for _, l := range append(slices.Clone(h.compactor.before), h.compactor.labels...) {
@@ -312,6 +312,9 @@ func (c *compaction) choose(ctx context.Context) (due bool, err error) {
 	}
 	return true, nil
 }
+
+// own tells whether the old base is of this database's own log, and not a fork's source's: only then its slots mean anything here.
+func (c *compaction) own() bool { return c.old != nil && c.old.ID == c.owner.ID().String() }
 
 func (c *compaction) level(level []base.Segment) []*layout.Object {
 	r := make([]*layout.Object, len(level))
@@ -518,7 +521,7 @@ func (h *handle) adopt(owner *fence.Owner) {
 
 // horizon is the oldest point that stays restorable: Options.History back. The manifest's marks tell which slot that is.
 func (h *handle) horizon(m *base.Manifest, c *compaction) uint64 {
-	if c.old != nil {
+	if c.own() {
 		m.Marks = append(m.Marks, c.old.Marks...)
 	} else {
 		e := c.owner.Entry()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -25,10 +26,16 @@ const (
 	absentness = 4        // tries before a slot that must be there is taken for gone
 )
 
-// tailReader finds and reads the entries that carry the pages of a state: those above the newest whole entry, up to head.
+// tailReader finds and reads the entries that carry the pages of a state: those above the base or the newest whole entry, up to head. Where they end in a fork's create, it
+// goes on in the source's log.
 type tailReader struct {
-	h    *handle
-	head *fence.Entry
+	h      *handle
+	log    *fence.Log
+	head   *fence.Entry
+	pseudo bool // head is not in the log: it stands behind the source's point
+
+	source   *tailReader // of a fork whose create is needed, nil else
+	sourceAt uint64      // slot of that create
 
 	mu    sync.Mutex
 	base  *base.Manifest          // what is below the entries, nil: nothing
@@ -40,9 +47,18 @@ type tailReader struct {
 }
 
 func (h *handle) newTail(head *fence.Entry) *tailReader {
-	t := &tailReader{h: h, head: head, kept: map[uint64]*fence.Entry{}}
+	t := &tailReader{h: h, log: h.log, head: head, kept: map[uint64]*fence.Entry{}}
 	t.keep(head)
 	return t
+}
+
+// sourceTail reads on behind a fork's create: its Base and Tail are the source's.
+func (t *tailReader) sourceTail(create *fence.Entry) *tailReader {
+	head := &fence.Entry{
+		Kind: fence.Commit, ID: create.Source.ID, Slot: create.Source.Slot + 1, State: create.State, Base: create.Base, Tail: create.Tail,
+	}
+	log := fence.New(t.h.store, create.Source.Name, fence.Options{Logger: t.h.o.Logger})
+	return &tailReader{h: t.h, log: log, head: head, pseudo: true, base: t.base, kept: map[uint64]*fence.Entry{}}
 }
 
 // keep remembers an entry's payload while there is room.
@@ -61,17 +77,37 @@ func (t *tailReader) keep(e *fence.Entry) {
 // load finds the entries above floor and reads them, as many as there is room for. It runs beside the LIST that confirms a claim.
 func (t *tailReader) load(ctx context.Context, floor uint64) error {
 	g, gctx := errgroup.WithContext(ctx)
-	if t.head.Base != "" && !t.head.Whole {
+	if t.head.Base != "" && !t.head.Whole && t.base == nil {
 		g.Go(func() (err error) { t.base, err = t.h.readBase(gctx, t.head); return err })
 	}
-	if t.head.Base == "" || t.head.Tail != nil {
+	if t.head.Base == "" || t.head.Tail != nil || t.base != nil {
 		g.Go(func() error { return t.readAll(gctx, floor) })
-		return g.Wait()
+		if err := g.Wait(); err != nil {
+			return err
+		}
+	} else {
+		if err := g.Wait(); err != nil {
+			return err
+		}
+		if err := t.readAll(ctx, floor); err != nil {
+			return err
+		}
 	}
-	if err := g.Wait(); err != nil {
+	return t.loadSource(ctx, floor)
+}
+
+// loadSource goes on in the source's log when the entries begin with a fork's create.
+func (t *tailReader) loadSource(ctx context.Context, floor uint64) error {
+	if t.source != nil || len(t.slots) == 0 || t.slots[0] <= floor {
+		return nil
+	}
+	create, err := t.read(ctx, t.slots[0])
+	if err != nil || create.Source == nil {
 		return err
 	}
-	return t.readAll(ctx, floor)
+	t.keep(create)
+	t.source, t.sourceAt = t.sourceTail(create), create.Slot
+	return t.source.load(ctx, 0)
 }
 
 // readAll finds the entries above floor and reads them, as many as there is room for.
@@ -118,13 +154,15 @@ func (h *handle) readBase(ctx context.Context, e *fence.Entry) (*base.Manifest, 
 	return m, nil
 }
 
-// bottom is the highest slot whose pages are in the base.
+// bottom is the highest slot of this log whose pages are in the base: none, when the base is a fork's source's.
 func (t *tailReader) bottom() uint64 {
-	if t.base != nil {
+	if t.ownBase() {
 		return t.base.Slot
 	}
 	return 0
 }
+
+func (t *tailReader) ownBase() bool { return t.base != nil && t.base.ID == t.head.ID.String() }
 
 func (t *tailReader) has(slot uint64) bool {
 	t.mu.Lock()
@@ -151,7 +189,7 @@ func (t *tailReader) find(ctx context.Context, floor uint64) error {
 		return nil
 	case head.Tail != nil:
 		t.slots = slices.Clone(head.Tail)
-		if head.PayloadSize > 0 {
+		if head.Carries() {
 			t.slots = append(t.slots, head.Slot)
 		}
 		return nil
@@ -161,7 +199,7 @@ func (t *tailReader) find(ctx context.Context, floor uint64) error {
 		t.floor = 0
 	}
 	above := head
-	if head.PayloadSize > 0 {
+	if head.Carries() {
 		t.slots = []uint64{head.Slot}
 	}
 	for above.Kind != fence.Create && !above.Whole && above.Slot > floor+1 {
@@ -174,12 +212,12 @@ func (t *tailReader) find(ctx context.Context, floor uint64) error {
 			return err
 		}
 		for _, e := range batch {
-			if above.Kind != fence.Rewind {
+			if above.Kind != fence.Rewind && !(t.pseudo && above == head) {
 				if err := above.Follows(e); err != nil {
 					return err
 				}
 			}
-			if above = e; e.PayloadSize > 0 {
+			if above = e; e.Carries() {
 				t.slots = append(t.slots, e.Slot)
 			}
 			t.keep(e)
@@ -219,15 +257,15 @@ func (t *tailReader) read(ctx context.Context, slot uint64) (*fence.Entry, error
 	}
 	var b remote.Backoff
 	for try := 1; ; try++ {
-		e, err := t.h.log.Read(ctx, slot)
+		e, err := t.log.Read(ctx, slot)
 		if err == nil && e.ID != t.head.ID {
-			return nil, fmt.Errorf("%w: %s is of incarnation %s, the log's head of %s", ErrCorrupt, fence.SlotKey(t.h.name, slot), e.ID, t.head.ID)
+			return nil, fmt.Errorf("%w: %s is of incarnation %s, the log's head of %s", ErrCorrupt, fence.SlotKey(t.log.Name(), slot), e.ID, t.head.ID)
 		}
 		if !errors.Is(err, remote.ErrNotFound) {
 			return e, err
 		}
 		if try == absentness {
-			return nil, fmt.Errorf("%w: %s/%s is missing", ErrCorrupt, t.h.store, fence.SlotKey(t.h.name, slot))
+			return nil, fmt.Errorf("%w: %s/%s is missing", ErrCorrupt, t.h.store, fence.SlotKey(t.log.Name(), slot))
 		}
 		if err := b.Wait(ctx, err); err != nil {
 			return nil, err
@@ -256,18 +294,51 @@ func (t *tailReader) above(ctx context.Context, floor uint64) ([]*fence.Entry, e
 	return r, nil
 }
 
-// tail is what was found, for compaction.
-func (t *tailReader) tail() (tail, error) {
-	var r tail
-	for _, slot := range t.slots {
-		e := t.kept[slot]
-		if e == nil {
-			e = &fence.Entry{Slot: slot, State: t.head.State}
+// piece is an entry to be applied, and the reader that finds its pages.
+type piece struct {
+	t *tailReader
+	e *fence.Entry
+}
+
+// pieces lists what carries the pages of the state, above slot floor of this log, oldest first: a fork's source's entries come before its own.
+func (t *tailReader) pieces(ctx context.Context, floor uint64) ([]piece, error) {
+	entries, err := t.above(ctx, floor)
+	if err != nil {
+		return nil, err
+	}
+	var r []piece
+	if t.source != nil && floor < t.sourceAt {
+		if r, err = t.source.pieces(ctx, 0); err != nil {
+			return nil, err
 		}
+	}
+	for _, e := range entries {
+		if e.Source == nil {
+			r = append(r, piece{t, e})
+		}
+	}
+	return r, nil
+}
+
+// tail is what was found, for compaction. The source's entries count as the create's.
+func (t *tailReader) tail(ctx context.Context) (tail, error) {
+	var r tail
+	pieces, err := t.pieces(ctx, 0)
+	if err != nil {
+		return r, err
+	}
+	for _, p := range pieces {
+		e := p.e
 		keep := e.Payload != nil && r.kept+int64(len(e.Payload)) <= tailKept
-		te, err := t.h.tailOf(e, e.Payload, keep)
+		if e.State.PageSize == 0 {
+			e = &fence.Entry{Slot: e.Slot, State: t.head.State}
+		}
+		te, err := t.h.tailOf(p.t.log.Name(), e, e.Payload, keep)
 		if err != nil {
 			return r, err
+		}
+		if p.t != t {
+			te.slot = t.sourceAt
 		}
 		if keep {
 			r.kept += int64(len(e.Payload))
@@ -304,21 +375,21 @@ func (h *handle) newRestorer(path string, s fence.State, t *tailReader, sums []u
 }
 
 // apply writes the entries in their order. It reads ahead, within bounded memory.
-func (r *restorer) apply(ctx context.Context, entries []*fence.Entry) error {
-	for chunk := range slices.Chunk(entries, readAhead) {
+func (r *restorer) apply(ctx context.Context, pieces []piece) error {
+	for chunk := range slices.Chunk(pieces, readAhead) {
 		full := make([]*fence.Entry, len(chunk))
 		g, gctx := errgroup.WithContext(ctx)
-		for i, e := range chunk {
-			if full[i] = e; e.Payload != nil {
+		for i, p := range chunk {
+			if full[i] = p.e; p.e.Payload != nil {
 				continue
 			}
-			g.Go(func() (err error) { full[i], err = r.t.read(gctx, e.Slot); return err })
+			g.Go(func() (err error) { full[i], err = p.t.read(gctx, p.e.Slot); return err })
 		}
 		if err := g.Wait(); err != nil {
 			return err
 		}
-		for _, e := range full {
-			if err := r.entry(ctx, e); err != nil {
+		for i, e := range full {
+			if err := eachPage(ctx, r.h, chunk[i].t.log.Name(), e, r.resize(e.State.PageCount), r.put); err != nil {
 				return err
 			}
 			fault("restore:entry")
@@ -341,11 +412,12 @@ func (r *restorer) base(ctx context.Context, m *base.Manifest, floor uint64) err
 		}
 		return r.put(pgno, page)
 	}
+	own := "db/" + r.h.name + "/"
 	for _, level := range slices.Backward(m.Levels) {
 		g, ctx := errgroup.WithContext(ctx)
 		g.SetLimit(transfers)
 		for _, s := range level {
-			if s.Slot > floor {
+			if floor == 0 || s.Slot > floor && strings.HasPrefix(s.Key, own) { // a fork's source's pages are as old as its create
 				ref := segment.Ref{Key: s.Key, First: s.First, Last: s.Last, Pages: s.Pages, Size: s.Size}
 				g.Go(func() error { return r.h.eachPageOf(ctx, ref, m.PageSize, nil, put) })
 			}
@@ -355,11 +427,6 @@ func (r *restorer) base(ctx context.Context, m *base.Manifest, floor uint64) err
 		}
 	}
 	return nil
-}
-
-// entry writes one entry's pages: those inside, and those of the segments that it names.
-func (r *restorer) entry(ctx context.Context, e *fence.Entry) error {
-	return eachPage(ctx, r.h, e, r.resize(e.State.PageCount), r.put)
 }
 
 // resize makes the state n pages long: what a shrink gave up does not come back when the database grows again.
@@ -388,12 +455,12 @@ func (r *restorer) put(pgno uint32, page []byte) error {
 
 // run restores what is newer than slot floor, compares the whole with the checksum that its writer recorded, and makes it durable. It closes the file.
 func (r *restorer) run(ctx context.Context, floor uint64) error {
-	entries, err := r.t.above(ctx, floor)
-	if err == nil {
+	pieces, err := r.t.pieces(ctx, floor)
+	if err == nil && (floor == 0 || r.t.ownBase()) {
 		err = r.base(ctx, r.t.base, floor)
 	}
 	if err == nil {
-		err = r.apply(ctx, entries)
+		err = r.apply(ctx, pieces)
 	}
 	if err == nil {
 		err = r.finish()
@@ -426,12 +493,12 @@ func (r *restorer) finish() error {
 
 // eachPage decodes an entry's pages, those in segments included. fn is called concurrently, for different pages. prep is the error of what had to be done
 // before.
-func eachPage(ctx context.Context, h *handle, e *fence.Entry, prep error, fn func(pgno uint32, page []byte) error) error {
+func eachPage(ctx context.Context, h *handle, name string, e *fence.Entry, prep error, fn func(pgno uint32, page []byte) error) error {
 	if prep != nil {
 		return prep
 	}
 	hd := &segment.Header{PageSize: e.State.PageSize, PageCount: e.State.PageCount, PayloadSize: e.PayloadSize, PayloadSum: e.PayloadSum}
-	object := fence.SlotKey(h.name, e.Slot)
+	object := fence.SlotKey(name, e.Slot)
 	ix, err := segment.DecodeIndex(e.Payload, hd)
 	if err != nil {
 		return damaged(h, object, err)
@@ -489,7 +556,7 @@ func (h *handle) sumsOf(ctx context.Context, e *fence.Entry) (cache.Shipped, err
 	}
 	s := cache.Shipped{Slot: e.Slot, PageCount: e.State.PageCount, Checksum: e.State.Checksum}
 	var mu sync.Mutex
-	err := eachPage(ctx, h, e, nil, func(pgno uint32, page []byte) error {
+	err := eachPage(ctx, h, h.name, e, nil, func(pgno uint32, page []byte) error {
 		sum := segment.PageSum(pgno, page)
 		mu.Lock()
 		defer mu.Unlock()

@@ -27,9 +27,9 @@ type tail struct {
 }
 
 // add takes in a new entry. payload may be nil: it is then read when it is needed.
-func (h *handle) tailOf(e *fence.Entry, payload []byte, keep bool) (tailEntry, error) {
+func (h *handle) tailOf(name string, e *fence.Entry, payload []byte, keep bool) (tailEntry, error) {
 	size := int(e.State.PageSize)
-	key := fence.SlotKey(h.name, e.Slot)
+	key := fence.SlotKey(name, e.Slot)
 	te := tailEntry{slot: e.Slot, bytes: e.PayloadSize}
 	if payload == nil {
 		te.object = layout.Remote(h.store, size, key, 1, math.MaxUint32, e.Size)
@@ -53,9 +53,9 @@ func (h *handle) push(e *fence.Entry, payload []byte, whole bool) {
 		h.tail = tail{}
 	}
 	keep := h.tail.kept+int64(len(payload)) <= tailKept
-	te, err := h.tailOf(e, payload, keep)
+	te, err := h.tailOf(h.name, e, payload, keep)
 	if err != nil { // we have just made it: the log is right, and compaction will read it from there
-		te, _ = h.tailOf(e, nil, false)
+		te, _ = h.tailOf(h.name, e, nil, false)
 	}
 	if keep {
 		h.tail.kept += int64(len(payload))
