@@ -2,6 +2,7 @@ package tonbo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -45,6 +46,7 @@ type Database struct {
 	CreatedAt       time.Time
 	Metadata        map[string]string
 	Head            Point
+	Parent          *Point // of a fork: the point that it began from; its ID is the source's
 }
 
 // Create makes an empty database. Errors, for errors.Is: [ErrExists], [ErrName], [ErrUnsynced] when the outcome is not known (run it again:
@@ -98,28 +100,34 @@ func (c *Client) Create(ctx context.Context, name string, o CreateOptions) (*Dat
 	if err != nil {
 		return nil, wrap(name, "create", err)
 	}
+	db, err := c.begin(ctx, name, o, fence.CreateOptions{State: state, Payload: payload, PayloadSum: sum, Whole: true}, nil)
+	if o.IfNotExists && errors.Is(err, ErrExists) {
+		return c.Get(ctx, name)
+	}
+	return db, wrap(name, "create", err)
+}
+
+// begin creates an incarnation, with its index record before (R11). upload, when it is set, runs between the two.
+func (c *Client) begin(ctx context.Context, name string, o CreateOptions, fo fence.CreateOptions, upload func(ctx context.Context, id fence.ID, generation uint64) error) (*Database, error) {
 	created := time.Now().UTC()
-	owner, err := c.log(name).Create(ctx, fence.CreateOptions{
-		State: state, Payload: payload, PayloadSum: sum, Whole: true,
-		Before: func(ctx context.Context, id fence.ID, slot, _ uint64) error {
-			r := record{Format: recordFormat, Name: name, ID: id.String(), Slot: slot, State: recordMaking, CreatedAt: created, Metadata: o.Metadata}
-			return r.put(ctx, c.store)
-		},
-		Undo: func(ctx context.Context, id fence.ID, slot uint64) {
-			if err := c.store.Delete(ctx, recordKey(name, slot, id.String())); err != nil { // a janitor finds it
-				c.o.Logger.Debug("index record left behind", "database", name, "error", err)
-			}
-		},
-	})
+	fo.Before = func(ctx context.Context, id fence.ID, slot, generation uint64) error {
+		r := record{Format: recordFormat, Name: name, ID: id.String(), Slot: slot, State: recordMaking, CreatedAt: created, Metadata: o.Metadata}
+		if err := r.put(ctx, c.store); err != nil || upload == nil {
+			return err
+		}
+		return upload(ctx, id, generation)
+	}
+	fo.Undo = func(ctx context.Context, id fence.ID, slot uint64) {
+		if err := c.store.Delete(ctx, recordKey(name, slot, id.String())); err != nil { // a janitor finds it
+			c.o.Logger.Debug("index record left behind", "database", name, "error", err)
+		}
+	}
+	owner, err := c.log(name).Create(ctx, fo)
+	if isUnknown(err) {
+		return nil, &dbError{name, "create", ErrUnsynced, fmt.Errorf("run it again, the database may exist: %w", err)}
+	}
 	if err != nil {
-		werr := wrap(name, "create", err)
-		if isUnknown(err) {
-			return nil, &dbError{name, "create", ErrUnsynced, fmt.Errorf("run it again, the database may exist: %w", err)}
-		}
-		if o.IfNotExists && isExists(werr) {
-			return c.Get(ctx, name)
-		}
-		return nil, werr
+		return nil, wrap(name, "create", err)
 	}
 	e := owner.Entry()
 	return &Database{Name: name, ID: e.ID.String(), State: "active", CreatedAt: created, Metadata: o.Metadata, Head: pointOf(e)}, nil

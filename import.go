@@ -67,37 +67,17 @@ func (c *Client) importFile(ctx context.Context, h *handle, path string, o Creat
 	if o.PageSize != 0 && o.PageSize != im.size {
 		return nil, fmt.Errorf("CreateOptions.PageSize is %d, the file has pages of %d bytes", o.PageSize, im.size)
 	}
-	created := time.Now().UTC()
 	if err := im.read(ctx, root); err != nil {
 		return nil, err
 	}
 	defer im.close()
-	owner, err := h.log.Create(ctx, fence.CreateOptions{
-		ID: im.id, State: im.state, Payload: im.payload, PayloadSum: im.sum, Whole: true,
-		Before: func(ctx context.Context, id fence.ID, slot, generation uint64) error {
-			r := record{Format: recordFormat, Name: h.name, ID: id.String(), Slot: slot, State: recordMaking, CreatedAt: created, Metadata: o.Metadata}
-			if err := r.put(ctx, c.store); err != nil { // (4), before any upload of the child's own (R11)
-				return err
-			}
+	return c.begin(ctx, h.name, o, fence.CreateOptions{ID: im.id, State: im.state, Payload: im.payload, PayloadSum: im.sum, Whole: true},
+		func(ctx context.Context, id fence.ID, generation uint64) error {
 			if id != im.id || generation != im.generation {
-				return fmt.Errorf("the name was used meanwhile: run it again")
+				return errors.New("the name was used meanwhile: run it again")
 			}
 			return h.upload(ctx, im.shipment())
-		},
-		Undo: func(ctx context.Context, id fence.ID, slot uint64) {
-			if err := c.store.Delete(ctx, recordKey(h.name, slot, id.String())); err != nil {
-				c.o.Logger.Debug("index record left behind", "database", h.name, "error", err)
-			}
-		},
-	})
-	if err != nil {
-		if isUnknown(err) {
-			return nil, &dbError{h.name, "import", ErrUnsynced, fmt.Errorf("run it again, the database may exist: %w", err)}
-		}
-		return nil, err
-	}
-	e := owner.Entry()
-	return &Database{Name: h.name, ID: e.ID.String(), State: "active", CreatedAt: created, Metadata: o.Metadata, Head: pointOf(e)}, nil
+		})
 }
 
 // snapshotFile copies a SQLite file as of one commit, page by page, and checks it.

@@ -92,4 +92,3 @@ func checkMetadata(m map[string]string) error {
 }
 
 func isUnknown(err error) bool { return errors.Is(err, remote.ErrUnknown) }
-func isExists(err error) bool  { return errors.Is(err, ErrExists) }

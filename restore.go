@@ -148,7 +148,7 @@ func (h *handle) readBase(ctx context.Context, e *fence.Entry) (*base.Manifest, 
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s/%s: %w", ErrCorrupt, h.store, e.Base, err)
 	}
-	if m.PageSize != e.State.PageSize || m.Slot > e.Slot {
+	if m.PageSize != e.State.PageSize || m.ID == e.ID.String() && m.Slot > e.Slot { // a fork's source counts its own slots
 		return nil, fmt.Errorf("%w: %s/%s is not a base of slot %d", ErrCorrupt, h.store, e.Base, e.Slot)
 	}
 	return m, nil
@@ -184,7 +184,7 @@ func (t *tailReader) find(ctx context.Context, floor uint64) error {
 	head := t.head
 	t.slots, t.known, t.floor = nil, true, 0
 	switch {
-	case head.Whole:
+	case head.Whole, head.Source != nil: // a fork's create: its Tail is the source's
 		t.slots = []uint64{head.Slot}
 		return nil
 	case head.Tail != nil:
@@ -320,9 +320,20 @@ func (t *tailReader) pieces(ctx context.Context, floor uint64) ([]piece, error) 
 	return r, nil
 }
 
+// complete finds all entries above the base, also those that a floor spared.
+func (t *tailReader) complete(ctx context.Context) error {
+	if err := t.find(ctx, 0); err != nil {
+		return err
+	}
+	return t.loadSource(ctx, 0)
+}
+
 // tail is what was found, for compaction. The source's entries count as the create's.
 func (t *tailReader) tail(ctx context.Context) (tail, error) {
 	var r tail
+	if err := t.complete(ctx); err != nil {
+		return r, err
+	}
 	pieces, err := t.pieces(ctx, 0)
 	if err != nil {
 		return r, err
@@ -331,7 +342,7 @@ func (t *tailReader) tail(ctx context.Context) (tail, error) {
 		e := p.e
 		keep := e.Payload != nil && r.kept+int64(len(e.Payload)) <= tailKept
 		if e.State.PageSize == 0 {
-			e = &fence.Entry{Slot: e.Slot, State: t.head.State}
+			e = &fence.Entry{Slot: e.Slot, ID: p.t.head.ID, State: t.head.State}
 		}
 		te, err := t.h.tailOf(p.t.log.Name(), e, e.Payload, keep)
 		if err != nil {
