@@ -263,6 +263,9 @@ func (h *handle) noteLabel(e *fence.Entry) {
 // choose plans, as of the last shipped slot. due is false when there is nothing to do (any more). The caller holds the round.
 func (c *compaction) choose(ctx context.Context) (due bool, err error) {
 	h := c.h
+	if h.held.Load() != nil { // the state is one entry behind, for a moment
+		return false, nil
+	}
 	if h.ended() != nil || h.behind != nil || len(h.tail.entries) == 0 || c.owner.Pending() {
 		return false, nil
 	}

@@ -27,9 +27,10 @@ type handle struct {
 	round chan struct{}
 	group group
 
-	conns    atomic.Int64 // open SQLite connections
-	outdated atomic.Bool  // the file lacks what is shipped, and has nothing else: a Reopen begins from nothing
-	epoch    atomic.Int64 // rises with each Reopen: connections from before are not used again
+	conns    atomic.Int64           // open SQLite connections
+	outdated atomic.Bool            // the file lacks what is shipped, and has nothing else: a Reopen begins from nothing
+	held     atomic.Pointer[func()] // notes a strict COMMIT, which the remote has, once the local file has it; nil: there is none on its way
+	epoch    atomic.Int64           // rises with each Reopen: connections from before are not used again
 
 	mu      sync.Mutex // guards what follows
 	owner   *fence.Owner
@@ -259,6 +260,9 @@ func (h *handle) autoSync(every time.Duration) {
 
 // committed is told of each commit that has become certain.
 func (h *handle) committed() {
+	if note := h.held.Swap(nil); note != nil {
+		(*note)()
+	}
 	select {
 	case h.wake <- struct{}{}:
 	default:

@@ -164,6 +164,7 @@ func (h *handle) fellBehind(cause error) error {
 	err := &dbError{h.name, "commit", ErrUnsynced, fmt.Errorf("a transaction that the remote holds could not be written here, and was rolled back: %w; Reopen brings it back", cause)}
 	h.end(err, "")
 	h.outdated.Store(true)
+	h.held.Store(nil)
 	return err
 }
 
@@ -209,10 +210,15 @@ func (h *handle) strictCommit(ctx context.Context, held *vfs.Held) error {
 	_, err = owner.Append(ctx, sh.draft)
 	fault("strict:appended")
 	if err == nil {
-		if err := h.dir.Shipped(owner.Slot(), sh.state.PageCount, sh.state.Checksum, sh.pages); err != nil {
-			h.o.Logger.Warn("state not written", "event", "state_not_written", "database", h.name, "error", err)
+		// Noted in the state when the local file has it: a process that dies in between finds a file that is behind the log, not a damaged one.
+		slot := owner.Slot()
+		note := func() {
+			if err := h.dir.Shipped(slot, sh.state.PageCount, sh.state.Checksum, sh.pages); err != nil {
+				h.o.Logger.Warn("state not written", "event", "state_not_written", "database", h.name, "error", err)
+			}
+			fault("strict:recorded")
 		}
-		fault("strict:recorded")
+		h.held.Store(&note)
 		h.push(owner.Last(), sh.draft.Payload, false)
 		h.afterShip()
 		return nil
