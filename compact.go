@@ -146,7 +146,8 @@ type compaction struct {
 	runs    [][]*layout.Object // of the old base, newest first
 	objects []*layout.Object   // all that hold pages as of slot, newest first
 	pages   pageset.Set        // what the new level holds
-	sums    map[uint32]uint64
+	sums    map[uint32]uint64  // of these, those that are known
+	reader  layout.Reader
 	labels  []base.Labelled
 	buf     []byte
 }
@@ -311,7 +312,9 @@ func (c *compaction) choose(ctx context.Context) (due bool, err error) {
 		c.wholeChunks()
 	}
 	for p := range c.pages.All() {
-		c.sums[p] = h.dir.PageSum(p)
+		if sum, known := h.dir.Sum(p); known {
+			c.sums[p] = sum
+		}
 	}
 	return true, nil
 }
@@ -449,23 +452,26 @@ func (c *compaction) bottom(fresh []base.Segment) []base.Segment {
 
 // read brings a page as of the base's slot into buf.
 func (c *compaction) read(ctx context.Context, p uint32) error {
-	sum, err := c.vdb.ReadPage(p, c.buf)
-	if err == nil && sum == c.sums[p] {
-		return nil
+	want, known := c.sums[p]
+	if known {
+		sum, err := c.vdb.ReadPage(p, c.buf)
+		if err == nil && sum == want {
+			return nil
+		}
+		if err != nil && !errors.Is(err, vfs.ErrCorrupt) {
+			return err
+		}
 	}
-	if err != nil && !errors.Is(err, vfs.ErrCorrupt) {
-		return err
-	}
-	// It has changed here since, as hot pages do.
+	// It has changed here since, as hot pages do, or has not been fetched yet.
 	for _, o := range c.objects {
-		found, err := o.Page(ctx, p, c.buf)
+		found, err := c.reader.Page(ctx, o, p, c.buf)
 		if err != nil {
 			return err
 		}
 		if !found {
 			continue
 		}
-		if got := segment.PageSum(p, c.buf); got != c.sums[p] {
+		if got := segment.PageSum(p, c.buf); known && got != want {
 			return fmt.Errorf("%w: page %d in %s is not what was shipped", ErrCorrupt, p, o.Key)
 		}
 		return nil

@@ -194,7 +194,7 @@ func (h *handle) strictCommit(ctx context.Context, held *vfs.Held) error {
 		return h.unsynced("commit", err)
 	}
 	owner, _ := h.current()
-	changes := held.Take()
+	changes := held.Take(ctx)
 	h.dir.Captured()
 	sh, err := h.encode(ctx, changes, owner)
 	changes.Release()

@@ -2,15 +2,20 @@ package tonbo
 
 import (
 	"context"
-	"math"
+	"errors"
+	"fmt"
 
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/layout"
 	"github.com/tonbo-go/tonbo/internal/segment"
+	"github.com/tonbo-go/tonbo/remote"
 )
 
 // tailKept bounds the payloads of the tail that stay in memory, in bytes: compaction finds hot pages there, which have changed in the local file since.
 const tailKept = 512 << 10
+
+// mapKept is how large a payload may be, in bytes, to stay in memory with its map.
+const mapKept = 4 << 10
 
 // tailEntry is one entry above the base (or the newest whole entry) that carries pages.
 type tailEntry struct {
@@ -32,7 +37,8 @@ func (h *handle) tailOf(name string, e *fence.Entry, payload []byte, keep bool) 
 	key := fence.SlotKey(name, e.Slot)
 	te := tailEntry{slot: e.Slot, bytes: e.PayloadSize}
 	if payload == nil {
-		te.object = layout.Remote(h.store, size, key, 1, math.MaxUint32, e.Size)
+		id, slot := e.ID, e.Slot
+		te.object = layout.Deferred(h.store, size, key, func(ctx context.Context) (layout.Part, error) { return h.readMap(ctx, name, slot, id) })
 		return te, nil
 	}
 	ix, err := segment.DecodeIndex(payload, &segment.Header{PageSize: e.State.PageSize, PageCount: e.State.PageCount, PayloadSize: e.PayloadSize, PayloadSum: e.PayloadSum})
@@ -45,6 +51,29 @@ func (h *handle) tailOf(name string, e *fence.Entry, payload []byte, keep bool) 
 		te.object = layout.Indexed(h.store, size, key, e.ETag, e.Size, e.Size-e.PayloadSize, ix)
 	}
 	return te, nil
+}
+
+// readMap reads an entry for its map. It is read whole: its header tells that it is the entry meant, and no other one in a slot that was collected.
+func (h *handle) readMap(ctx context.Context, name string, slot uint64, id fence.ID) (layout.Part, error) {
+	key := fence.SlotKey(name, slot)
+	e, err := fence.New(h.store, name, fence.Options{}).Read(ctx, slot)
+	switch {
+	case errors.Is(err, remote.ErrNotFound):
+		return layout.Part{}, fmt.Errorf("%w: %s/%s: %w", layout.ErrMissing, h.store, key, err)
+	case err != nil:
+		return layout.Part{}, err
+	case e.ID != id:
+		return layout.Part{}, fmt.Errorf("%w: %s/%s is of incarnation %s", layout.ErrMissing, h.store, key, e.ID)
+	}
+	ix, err := segment.DecodeIndex(e.Payload, &segment.Header{PageSize: e.State.PageSize, PageCount: e.State.PageCount, PayloadSize: e.PayloadSize, PayloadSum: e.PayloadSum})
+	if err != nil {
+		return layout.Part{}, damaged(h, key, err)
+	}
+	p := layout.Part{Index: ix, Start: e.Size - e.PayloadSize, ETag: e.ETag}
+	if e.PayloadSize <= mapKept {
+		p.Payload = e.Payload
+	}
+	return p, nil
 }
 
 // push adds an entry that has just been stored.

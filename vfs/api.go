@@ -45,10 +45,10 @@ type PageSum struct {
 type PageSource interface {
 	// Ensure returns when the bytes [off, off+n) of the main file may be read from it. It ends when ctx does.
 	Ensure(ctx context.Context, off, n int64) error
-	// Written tells that the page at off now holds what SQLite wrote.
-	Written(off, n int64)
-	// Truncated tells that the file now ends at size: nothing beyond it will ever come from the source again.
-	Truncated(size int64)
+	// Write calls write, which writes the bytes [off, off+n) of the main file. The source writes nothing there meanwhile, and never again if write succeeds.
+	Write(off, n int64, write func() error) error
+	// Truncate calls truncate, which makes the main file end at size: nothing beyond that comes from the source again.
+	Truncate(size int64, truncate func() error) error
 }
 
 // Options of a Database. PageSize, PageCount and Sum are needed.

@@ -19,6 +19,7 @@ type Changes struct {
 	PageCount uint32 // size of the database at the boundary
 	Commits   int    // commits since the last Take
 
+	ctx      context.Context // ends the fetching of absent pages
 	d        *Database
 	pages    []uint32 // ascending
 	set      pageset.Set
@@ -55,7 +56,7 @@ func (d *Database) Take(ctx context.Context) (*Changes, error) {
 		d.ckpt.RUnlock()
 		return nil, errors.New("vfs: the last Changes are not settled")
 	}
-	c := d.take(nil)
+	c := d.take(ctx, nil)
 	if len(c.pages) == 0 && c.PageCount == d.shippedCount {
 		d.taken = nil
 		d.ckpt.RUnlock()
@@ -81,11 +82,11 @@ type Held struct {
 
 // Take returns the pages of the held transaction and all others not yet shipped. Like [Database.Take], but BeforeCommit's outcome settles them:
 // nil counts as shipped, an error gives back what had been committed before. Call it once at most, when no other Changes are unsettled.
-func (h *Held) Take() *Changes {
+func (h *Held) Take(ctx context.Context) *Changes {
 	h.d.ckpt.RLock()
 	h.d.mu.Lock()
 	defer h.d.mu.Unlock()
-	h.ch = h.d.take(h.c)
+	h.ch = h.d.take(ctx, h.c)
 	h.ch.held = true
 	return h.ch
 }
@@ -108,8 +109,8 @@ func (h *Held) settle(shipped bool) {
 
 // take collects the changes, with those of held, a commit that is being held back. d.ckpt is held shared; Release lets it go.
 // +checklocks:d.mu
-func (d *Database) take(held *commit) *Changes {
-	c := &Changes{PageSize: d.o.PageSize, PageCount: d.pageCount, Commits: d.commits, d: d, minCount: d.minCount, back: d.dirty, commits: d.commits}
+func (d *Database) take(ctx context.Context, held *commit) *Changes {
+	c := &Changes{ctx: ctx, PageSize: d.o.PageSize, PageCount: d.pageCount, Commits: d.commits, d: d, minCount: d.minCount, back: d.dirty, commits: d.commits}
 	c.set.AddAll(&d.dirty)
 	c.places = map[uint32]version{}
 	low := c.minCount
@@ -149,11 +150,14 @@ func (c *Changes) has(p uint32) bool { return c.set.Has(p) }
 // Len is the number of pages.
 func (c *Changes) Len() int { return len(c.pages) }
 
-// Each reads the pages in ascending order. page is valid during the call. Before Release.
+// Pages lists the pages in ascending order. It is c's own memory.
+func (c *Changes) Pages() []uint32 { return c.pages }
+
+// Each reads the pages in ascending order. page is valid during the call. Before Release. It ends when the ctx of Take does.
 func (c *Changes) Each(fn func(pgno uint32, page []byte, sum uint64) error) error {
 	buf := make([]byte, c.PageSize)
 	for _, p := range c.pages {
-		sum, err := c.d.readPage(p, buf, c.places)
+		sum, err := c.d.readPage(c.ctx, p, buf, c.places)
 		if err != nil {
 			return err
 		}
@@ -269,8 +273,8 @@ func (d *Database) wake() {
 }
 
 // readPage reads the newest committed version of a page and checks it against the sum taken when it was written: from the write-ahead log
-// when places has it, else from the main file. d.ckpt is held.
-func (d *Database) readPage(p uint32, buf []byte, places map[uint32]version) (uint64, error) {
+// when places has it, else from the main file. d.ckpt is held. A page that is absent from the main file is fetched; with a nil ctx it is read as the file has it.
+func (d *Database) readPage(ctx context.Context, p uint32, buf []byte, places map[uint32]version) (uint64, error) {
 	d.mu.Lock()
 	v, inWAL := places[p]
 	want, known := d.spilled[p]
@@ -288,7 +292,7 @@ func (d *Database) readPage(p uint32, buf []byte, places map[uint32]version) (ui
 			return 0, fmt.Errorf("read page %d back from %s-wal: %w: %w", p, d.path, ErrCorrupt, err)
 		}
 		want, known = v.sum, true
-	} else if err := readFull(d.main, buf, int64(p-1)*int64(len(buf))); err != nil {
+	} else if err := d.readMain(ctx, p, buf); err != nil {
 		return 0, fmt.Errorf("read page %d back from %s: %w", p, d.path, err)
 	}
 	sum := d.o.Sum(p, buf)
@@ -296,6 +300,17 @@ func (d *Database) readPage(p uint32, buf []byte, places map[uint32]version) (ui
 		return 0, fmt.Errorf("page %d of %s: %w: it is not what SQLite wrote (disk or memory damage, or another program)", p, d.path, ErrCorrupt)
 	}
 	return sum, nil
+}
+
+// readMain reads a page from the main file.
+func (d *Database) readMain(ctx context.Context, p uint32, buf []byte) error {
+	off := int64(p-1) * int64(len(buf))
+	if s := d.o.Source; s != nil && ctx != nil {
+		if err := s.Ensure(ctx, off, int64(len(buf))); err != nil {
+			return err
+		}
+	}
+	return readFull(d.main, buf, off)
 }
 
 // readFull reads a page; what the file does not have yet is zero, as SQLite reads it.
@@ -329,7 +344,7 @@ func (d *Database) CopyTo(ctx context.Context, w io.Writer) error {
 		}
 		if p == d.lockPage() {
 			clear(buf)
-		} else if _, err := d.readPage(p, buf, over); err != nil {
+		} else if _, err := d.readPage(ctx, p, buf, over); err != nil {
 			return err
 		}
 		if p == 1 {
@@ -356,7 +371,27 @@ func EmptyDatabase(pageSize int) []byte {
 	return p
 }
 
-// ReadPage reads the newest committed version of a page into buf and returns its sum. The page must be in the database.
+// Unshipped returns the pages that a Take would return now, and the size of the database in pages.
+func (d *Database) Unshipped() (pages []uint32, pageCount uint32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var set pageset.Set
+	set.AddAll(&d.dirty)
+	for p := d.minCount + 1; p <= d.pageCount; p++ {
+		if p != d.lockPage() {
+			set.Add(p)
+		}
+	}
+	for p := range set.All() {
+		if p <= d.pageCount {
+			pages = append(pages, p)
+		}
+	}
+	return pages, d.pageCount
+}
+
+// ReadPage reads the newest committed version of a page into buf and returns its sum. The page must be in the database. What it reads of one that is absent from the
+// main file means nothing: compare its sum.
 func (d *Database) ReadPage(pgno uint32, buf []byte) (sum uint64, err error) {
 	d.ckpt.RLock()
 	defer d.ckpt.RUnlock()
@@ -366,5 +401,5 @@ func (d *Database) ReadPage(pgno uint32, buf []byte) (sum uint64, err error) {
 		places[pgno] = v
 	}
 	d.mu.Unlock()
-	return d.readPage(pgno, buf, places)
+	return d.readPage(nil, pgno, buf, places)
 }

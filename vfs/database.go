@@ -278,7 +278,7 @@ func (d *Database) saveSpilled() error {
 	d.mu.Unlock()
 	for _, p := range grown { // never written by SQLite, but part of the database
 		buf := make([]byte, d.o.PageSize)
-		if err := readFull(d.main, buf, int64(p-1)*int64(d.o.PageSize)); err != nil {
+		if err := d.readNeverWritten(p, buf); err != nil {
 			return err
 		}
 		pages = append(pages, PageSum{p, d.o.Sum(p, buf)})
@@ -292,6 +292,17 @@ func (d *Database) saveSpilled() error {
 	clear(d.unsaved)
 	d.mu.Unlock()
 	return nil
+}
+
+// readNeverWritten reads a page that the database gave up and gained again without writing it. What it holds means nothing, so that an absent one becomes what it is
+// in the file, and nothing is fetched while a commit waits.
+func (d *Database) readNeverWritten(p uint32, buf []byte) error {
+	off := int64(p-1) * int64(d.o.PageSize)
+	read := func() error { return readFull(d.main, buf, off) }
+	if d.o.Source != nil {
+		return d.o.Source.Write(off, int64(d.o.PageSize), read)
+	}
+	return read()
 }
 
 // lowest is the smallest size of the database since the last shipped state.

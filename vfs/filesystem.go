@@ -127,13 +127,20 @@ func (f *mainFile) WriteAt(p []byte, off int64) (int, error) {
 	if err := f.db.gone(); err != nil {
 		return 0, err
 	}
-	n, err := f.File.WriteAt(p, off)
-	if err = full(err); err == nil {
+	n := 0
+	write := func() (err error) {
+		n, err = f.File.WriteAt(p, off)
+		return full(err)
+	}
+	err := error(nil)
+	if s := f.db.o.Source; s != nil {
+		err = s.Write(off, int64(len(p)), write)
+	} else {
+		err = write()
+	}
+	if err == nil {
 		f.db.fault("vfs:checkpoint")
 		f.db.checkpointed(p, off)
-		if s := f.db.o.Source; s != nil {
-			s.Written(off, int64(n))
-		}
 	}
 	return n, err
 }
@@ -145,11 +152,14 @@ func (f *mainFile) Truncate(size int64) error {
 	if err := f.db.gone(); err != nil {
 		return err
 	}
-	err := f.File.Truncate(size)
-	f.db.fault("vfs:truncate")
-	if s := f.db.o.Source; s != nil && err == nil {
-		s.Truncated(size)
+	truncate := func() error { return f.File.Truncate(size) }
+	err := error(nil)
+	if s := f.db.o.Source; s != nil {
+		err = s.Truncate(size, truncate)
+	} else {
+		err = truncate()
 	}
+	f.db.fault("vfs:truncate")
 	return err
 }
 

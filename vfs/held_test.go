@@ -18,7 +18,7 @@ func TestTakeBesideHeldCommits(t *testing.T) {
 		o.BeforeCommit = func(_ context.Context, h *vfs.Held) error {
 			mu.Lock()
 			defer mu.Unlock()
-			c := h.Take()
+			c := h.Take(context.Background())
 			if c.PageCount < last {
 				t.Errorf("a commit makes the database %d pages, %d were shipped", c.PageCount, last)
 			}

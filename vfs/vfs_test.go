@@ -362,7 +362,7 @@ func TestHeldCommitIsShippedFirstOrRefused(t *testing.T) {
 	var refuse error
 	f = open(t, 4096, func(o *vfs.Options) {
 		o.BeforeCommit = func(_ context.Context, h *vfs.Held) error {
-			c := h.Take()
+			c := h.Take(context.Background())
 			if refuse == nil {
 				f.r.apply(t, c)
 			} else if err := c.Each(func(uint32, []byte, uint64) error { return nil }); err != nil {

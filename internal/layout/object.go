@@ -7,7 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"math"
+	"sync/atomic"
 
 	"github.com/tonbo-go/tonbo/internal/segment"
 	"github.com/tonbo-go/tonbo/remote"
@@ -22,52 +23,117 @@ var ErrMissing = errors.New("object missing")
 // indexGuess is how many bytes from the end are read at first: enough for the index of some 64 MiB of pages.
 const indexGuess = 32 << 10
 
-// Object is an immutable object that holds pages.
+// Object is an immutable object that holds pages. Safe for concurrent use.
 type Object struct {
 	Key         string
 	First, Last uint32 // page numbers, both inclusive: nothing outside is in it
 	Size        int64  // bytes
-	ETag        string // not empty: the very object meant (entries: a ghost may fill a collected slot)
 
 	store    remote.Store
 	pageSize int
+	load     func(ctx context.Context) (Part, error) // reads the index otherwise than from the object's end
 
-	mu      sync.Mutex
-	index   *segment.Index
-	start   int64  // of the payload in the object
-	payload []byte // when it is in memory
+	turn  chan struct{} // held by who reads the index
+	known atomic.Pointer[Part]
+}
+
+// Part is what is known of an object.
+type Part struct {
+	Index   *segment.Index
+	Start   int64  // of the payload in the object
+	ETag    string // not empty: the very object meant (entries: a ghost may fill a collected slot)
+	Payload []byte // when it is in memory
+}
+
+func newObject(s remote.Store, pageSize int, key string, first, last uint32, size int64) *Object {
+	return &Object{Key: key, First: first, Last: last, Size: size, store: s, pageSize: pageSize, turn: make(chan struct{}, 1)}
 }
 
 // Remote returns an object of which nothing has been read yet.
 func Remote(s remote.Store, pageSize int, key string, first, last uint32, size int64) *Object {
-	return &Object{Key: key, First: first, Last: last, Size: size, store: s, pageSize: pageSize}
+	return newObject(s, pageSize, key, first, last, size)
+}
+
+// Deferred returns an object whose index load reads, when it is needed.
+func Deferred(s remote.Store, pageSize int, key string, load func(ctx context.Context) (Part, error)) *Object {
+	o := newObject(s, pageSize, key, 1, math.MaxUint32, 0)
+	o.load = load
+	return o
 }
 
 // Loaded returns an object whose payload is in memory.
 func Loaded(pageSize int, key string, ix *segment.Index, payload []byte) *Object {
-	o := &Object{Key: key, pageSize: pageSize, index: ix, payload: payload}
-	if n := len(ix.Blocks); n > 0 {
-		last := ix.Blocks[n-1].Runs
+	return with(newObject(nil, pageSize, key, 0, 0, 0), &Part{Index: ix, Payload: payload})
+}
+
+// Indexed returns an object whose index is known, and whose blocks are read when they are needed. start is the payload's offset.
+func Indexed(s remote.Store, pageSize int, key, etag string, size, start int64, ix *segment.Index) *Object {
+	return with(newObject(s, pageSize, key, 0, 0, size), &Part{Index: ix, Start: start, ETag: etag})
+}
+
+func with(o *Object, p *Part) *Object {
+	if n := len(p.Index.Blocks); n > 0 {
+		last := p.Index.Blocks[n-1].Runs
 		end := last[len(last)-1]
-		o.First, o.Last = ix.Blocks[0].Runs[0].First, end.First+end.Count-1
+		o.First, o.Last = p.Index.Blocks[0].Runs[0].First, end.First+end.Count-1
 	}
+	o.known.Store(p)
 	return o
 }
 
-// Index returns the object's map, reading it when that has not been done: one request, two for a large one.
-func (o *Object) Index(ctx context.Context) (*segment.Index, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.index != nil {
-		return o.index, nil
+// Known returns the object's map if it has been read, else nil.
+func (o *Object) Known() *segment.Index {
+	if p := o.known.Load(); p != nil {
+		return p.Index
 	}
+	return nil
+}
+
+// Index returns the object's map, reading it when that has not been done: one request, two for a large one. Concurrent callers share it.
+func (o *Object) Index(ctx context.Context) (*segment.Index, error) {
+	p, err := o.part(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return p.Index, nil
+}
+
+func (o *Object) part(ctx context.Context) (*Part, error) {
+	if p := o.known.Load(); p != nil {
+		return p, nil
+	}
+	select { // one reads; when its ctx ends, the next one does
+	case o.turn <- struct{}{}:
+		defer func() { <-o.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if p := o.known.Load(); p != nil {
+		return p, nil
+	}
+	read := o.readTail
+	if o.load != nil {
+		read = o.load
+	}
+	p, err := read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if p.Index.PageSize != o.pageSize {
+		return nil, fmt.Errorf("%w: %s/%s has pages of %d bytes, want %d", ErrDamaged, o.store, o.Key, p.Index.PageSize, o.pageSize)
+	}
+	o.known.Store(&p)
+	return &p, nil
+}
+
+func (o *Object) readTail(ctx context.Context) (Part, error) {
 	for guess := int64(indexGuess); ; {
-		b, err := o.get(ctx, remote.GetOptions{Offset: -guess, IfMatch: o.ETag})
+		b, err := o.get(ctx, remote.GetOptions{Offset: -guess})
 		if err != nil {
-			return nil, err
+			return Part{}, err
 		}
 		if o.Size != 0 && b.Size != o.Size {
-			return nil, fmt.Errorf("%w: %s/%s has %d bytes, want %d", ErrDamaged, o.store, o.Key, b.Size, o.Size)
+			return Part{}, fmt.Errorf("%w: %s/%s has %d bytes, want %d", ErrDamaged, o.store, o.Key, b.Size, o.Size)
 		}
 		ix, start, need, err := segment.DecodeIndexTail(b.Body, b.Size)
 		if need > guess {
@@ -75,27 +141,85 @@ func (o *Object) Index(ctx context.Context) (*segment.Index, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: %s/%s: %w", ErrDamaged, o.store, o.Key, err)
+			return Part{}, fmt.Errorf("%w: %s/%s: %w", ErrDamaged, o.store, o.Key, err)
 		}
-		if ix.PageSize != o.pageSize {
-			return nil, fmt.Errorf("%w: %s/%s has pages of %d bytes, want %d", ErrDamaged, o.store, o.Key, ix.PageSize, o.pageSize)
+		p := Part{Index: ix, Start: start, ETag: b.ETag}
+		if int64(len(b.Body)) == b.Size { // a small one: that was all of it
+			p.Payload = b.Body[start:]
 		}
-		o.index, o.start, o.ETag = ix, start, b.ETag
-		return ix, nil
+		return p, nil
 	}
 }
 
-// Block reads the pages of one block of the index. fn's page is valid during the call.
-func (o *Object) Block(ctx context.Context, b *segment.Block, fn func(pgno uint32, page []byte) error) error {
-	if o.payload != nil {
-		return o.decode(b, o.payload[b.Offset:b.Offset+int64(b.Length)], fn)
+// Window is a stretch of an object's bytes that was read before its map was known.
+type Window struct {
+	o     *Object
+	at    int64
+	etag  string
+	bytes []byte
+}
+
+// Guess reads the bytes, at most n, in the middle of which a page of the object is, if all its pages are stored equally well: with
+// luck it saves waiting for the map first.
+func (o *Object) Guess(ctx context.Context, pgno uint32, n int64) (*Window, error) {
+	if o.load != nil || o.Size == 0 || o.store == nil {
+		return nil, nil
 	}
-	r, err := o.get(ctx, remote.GetOptions{Offset: o.start + b.Offset, Length: int64(b.Length), IfMatch: o.ETag})
+	mid := int64(float64(o.Size) * (float64(pgno-o.First) + .5) / (float64(o.Last-o.First) + 1))
+	at := max(0, min(mid-n/2, o.Size-n))
+	b, err := o.get(ctx, remote.GetOptions{Offset: at, Length: min(n, o.Size)})
+	if err != nil {
+		return nil, err
+	}
+	return &Window{o, at, b.ETag, b.Body}, nil
+}
+
+// Holds tells whether the blocks i to j-1 of the object are within the window.
+func (w *Window) Holds(i, j int) bool {
+	if w == nil {
+		return false
+	}
+	p := w.o.known.Load()
+	if p == nil || p.ETag != w.etag {
+		return false
+	}
+	from, to := p.Start+p.Index.Blocks[i].Offset, p.Start+end(&p.Index.Blocks[j-1])
+	return w.at <= from && to <= w.at+int64(len(w.bytes))
+}
+
+// Blocks reads the pages of Blocks[i:j] of the index, with one request. fn's page is valid during the call. w may have some of them already, or be nil.
+func (o *Object) Blocks(ctx context.Context, i, j int, w *Window, fn func(pgno uint32, page []byte) error) error {
+	p, err := o.part(ctx)
 	if err != nil {
 		return err
 	}
-	return o.decode(b, r.Body, fn)
+	blocks := p.Index.Blocks[i:j]
+	from, to := blocks[0].Offset, end(&blocks[len(blocks)-1])
+	var stored []byte
+	switch {
+	case p.Payload != nil:
+		stored = p.Payload[from:to]
+	case w.Holds(i, j):
+		stored = w.bytes[p.Start+from-w.at : p.Start+to-w.at]
+	default:
+		r, err := o.get(ctx, remote.GetOptions{Offset: p.Start + from, Length: to - from, IfMatch: p.ETag})
+		if err != nil {
+			return err
+		}
+		if stored = r.Body; int64(len(stored)) != to-from {
+			return fmt.Errorf("%w: %s/%s has %d bytes at %d, want %d", ErrDamaged, o.store, o.Key, len(stored), p.Start+from, to-from)
+		}
+	}
+	for k := range blocks {
+		b := &blocks[k]
+		if err := o.decode(b, stored[b.Offset-from:end(b)-from], fn); err != nil {
+			return err
+		}
+	}
+	return nil
 }
+
+func end(b *segment.Block) int64 { return b.Offset + int64(b.Length) }
 
 func (o *Object) decode(b *segment.Block, stored []byte, fn func(uint32, []byte) error) error {
 	err := b.Pages(stored, o.pageSize, fn)
@@ -103,29 +227,6 @@ func (o *Object) decode(b *segment.Block, stored []byte, fn func(uint32, []byte)
 		return fmt.Errorf("%w: %s/%s: %w", ErrDamaged, o.store, o.Key, err)
 	}
 	return err
-}
-
-// Page copies one page into buf, if the object holds it.
-func (o *Object) Page(ctx context.Context, pgno uint32, buf []byte) (found bool, err error) {
-	if pgno < o.First || pgno > o.Last {
-		return false, nil
-	}
-	ix, err := o.Index(ctx)
-	if err != nil {
-		return false, err
-	}
-	b := ix.Find(pgno)
-	if b == nil {
-		return false, nil
-	}
-	err = o.Block(ctx, b, func(p uint32, page []byte) error {
-		if p == pgno {
-			copy(buf, page)
-			found = true
-		}
-		return nil
-	})
-	return found, err
 }
 
 func (o *Object) get(ctx context.Context, g remote.GetOptions) (remote.Object, error) {
@@ -137,11 +238,4 @@ func (o *Object) get(ctx context.Context, g remote.GetOptions) (remote.Object, e
 		return r, fmt.Errorf("%w: %s/%s is another object now: %w", ErrMissing, o.store, o.Key, err)
 	}
 	return r, err
-}
-
-// Indexed returns an object whose index is known, and whose blocks are read when they are needed. start is the payload's offset.
-func Indexed(s remote.Store, pageSize int, key, etag string, size, start int64, ix *segment.Index) *Object {
-	o := Loaded(pageSize, key, ix, nil)
-	o.store, o.ETag, o.Size, o.start = s, etag, size, start
-	return o
 }

@@ -60,14 +60,28 @@ func (ix *Index) Pages() int {
 
 // Find returns the block that holds a page, or nil.
 func (ix *Index) Find(pgno uint32) *Block {
-	i := sort.Search(len(ix.Blocks), func(i int) bool { return ix.Blocks[i].Runs[0].First > pgno }) - 1
+	i := ix.Search(pgno)
 	if i < 0 {
 		return nil
+	}
+	return &ix.Blocks[i]
+}
+
+// Search returns the number of the block that holds a page, or -1.
+func (ix *Index) Search(pgno uint32) int {
+	i := sort.Search(len(ix.Blocks), func(i int) bool { return ix.Blocks[i].Runs[0].First > pgno }) - 1
+	if i < 0 {
+		return -1
 	}
 	b := &ix.Blocks[i]
 	j := sort.Search(len(b.Runs), func(j int) bool { return b.Runs[j].First > pgno }) - 1
 	if j < 0 || pgno-b.Runs[j].First >= b.Runs[j].Count {
-		return nil
+		return -1
 	}
-	return b
+	return i
+}
+
+// From returns the number of the first block that may hold a page from pgno on.
+func (ix *Index) From(pgno uint32) int {
+	return max(0, sort.Search(len(ix.Blocks), func(i int) bool { return ix.Blocks[i].Runs[0].First > pgno })-1)
 }
