@@ -432,7 +432,10 @@ func TestWriteAheadLogBesideALongReader(t *testing.T) {
 		}
 		return fi.Size()
 	}
-	const writes = 1500
+	writes := 1500
+	if raceEnabled {
+		writes = 300
+	}
 	for i := range writes {
 		exec(t, db, "UPDATE t SET v=randomblob(100) WHERE id=?", i%50+1)
 		if i%100 == 0 {
@@ -440,7 +443,7 @@ func TestWriteAheadLogBesideALongReader(t *testing.T) {
 		}
 	}
 	long := size()
-	if limit := int64(writes+100) * 4 * 4120; long > limit { // a few frames a commit
+	if limit := (int64(writes) + 100) * 4 * 4120; long > limit { // a few frames a commit
 		t.Errorf("the write-ahead log has %d bytes, want at most %d", long, limit)
 	}
 	if got := rows(t, reader, "SELECT count(*) FROM t"); got != "50" {
@@ -464,6 +467,9 @@ func TestWriteAheadLogBesideALongReader(t *testing.T) {
 // However many Synced there were, the directory holds the database, its write-ahead log, and a state of a bounded size.
 func TestManySyncedLeaveABoundedDirectory(t *testing.T) {
 	n := 2000
+	if raceEnabled {
+		n = 300
+	}
 	if os.Getenv("TONBO_TEST_LARGE") != "" {
 		n = 10_000
 	}

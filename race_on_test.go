@@ -1,0 +1,5 @@
+//go:build race
+
+package tonbo_test
+
+const raceEnabled = true
