@@ -15,8 +15,9 @@ import (
 
 // Client creates, opens and deletes databases in one account. Safe for concurrent use; it holds nothing that needs closing.
 type Client struct {
-	o     Options
-	store remote.Store
+	o       Options
+	store   remote.Store // counted
+	counter *remote.Counter
 }
 
 // NewClient returns a client of the account that o names. It sends no request.
@@ -30,14 +31,19 @@ func NewClient(o Options) (*Client, error) {
 		return nil, fmt.Errorf("client: %w", err)
 	}
 	o.Remote = store
-	return &Client{o, store}, nil
+	counter := new(remote.Counter)
+	return &Client{o, remote.Counted(store, counter), counter}, nil
 }
+
+// Requests counts what the client's own calls have cost so far: Create, Fork, Export and so on. A DB that it opens counts for itself, see [DB.Status].
+func (c *Client) Requests() Requests { return c.counter.Counts() }
 
 // CreateOptions of Create. The zero value creates an empty database.
 type CreateOptions struct {
 	Metadata    map[string]string // up to 32 pairs, keys to 64 bytes, values to 256
 	IfNotExists bool              // no error when the database exists
 	PageSize    int               // bytes, 512 to 65536, a power of two; default 4096, or Options.Pragmas["page_size"]
+	Frozen      bool              // Open and Rewind refuse it ([ErrFrozen]); it can be forked, read, exported and deleted. What a fork begins with, it inherits; that it is frozen, it does not
 }
 
 // Database describes a database.
@@ -46,7 +52,8 @@ type Database struct {
 	CreatedAt       time.Time
 	Metadata        map[string]string
 	Head            Point
-	Parent          *Point // of a fork: the point that it began from; its ID is the source's
+	Frozen          bool
+	Parent          *Point // of a fork, as Fork returns it: the source's ID and the slot that it began from
 }
 
 // Create makes an empty database. Errors, for errors.Is: [ErrExists], [ErrName], [ErrUnsynced] when the outcome is not known (run it again:
@@ -122,6 +129,7 @@ func (c *Client) begin(ctx context.Context, name string, o CreateOptions, fo fen
 			c.o.Logger.Debug("index record left behind", "database", name, "error", err)
 		}
 	}
+	fo.Frozen = o.Frozen
 	owner, err := c.log(name).Create(ctx, fo)
 	if isUnknown(err) {
 		return nil, &dbError{name, "create", ErrUnsynced, fmt.Errorf("run it again, the database may exist: %w", err)}
@@ -130,7 +138,11 @@ func (c *Client) begin(ctx context.Context, name string, o CreateOptions, fo fen
 		return nil, wrap(name, "create", err)
 	}
 	e := owner.Entry()
-	return &Database{Name: name, ID: e.ID.String(), State: "active", CreatedAt: created, Metadata: o.Metadata, Head: pointOf(e)}, nil
+	db := &Database{Name: name, ID: e.ID.String(), State: "active", CreatedAt: created, Metadata: o.Metadata, Frozen: e.Frozen, Head: pointOf(e)}
+	if e.Source != nil {
+		db.Parent = &Point{ID: e.Source.ID.String(), Slot: e.Source.Slot}
+	}
+	return db, nil
 }
 
 func (c *Client) pageSize(o CreateOptions) (int, error) {
@@ -183,7 +195,7 @@ func (c *Client) Get(ctx context.Context, name string) (*Database, error) {
 	if head == nil || head.Ends() {
 		return nil, wrap(name, "get", fence.ErrNoDatabase)
 	}
-	d := &Database{Name: name, ID: head.ID.String(), State: "active", Head: pointOf(head)}
+	d := &Database{Name: name, ID: head.ID.String(), State: "active", Frozen: head.Frozen, Head: pointOf(head)}
 	r, _, err := findRecord(ctx, c.store, name, d.ID)
 	if err != nil {
 		return nil, wrap(name, "get", err)

@@ -41,16 +41,23 @@ func (c *Counter) Counts() Counts {
 
 type counterKey struct{}
 
+// counters are those of a request's context: a store can be counted for a client and, within it, for a handle.
+type counters struct {
+	c    *Counter
+	next *counters
+}
+
 // Record is called by a Store for each request that it sends (a retry is another request), with the body bytes sent and received.
 func Record(ctx context.Context, op Op, up, down int64) {
-	if c, _ := ctx.Value(counterKey{}).(*Counter); c != nil {
-		c.ops[op].Add(1)
-		c.up.Add(up)
-		c.down.Add(down)
+	list, _ := ctx.Value(counterKey{}).(*counters)
+	for ; list != nil; list = list.next {
+		list.c.ops[op].Add(1)
+		list.c.up.Add(up)
+		list.c.down.Add(down)
 	}
 }
 
-// Counted returns s with every request counted in c.
+// Counted returns s with every request counted in c, and in the counters that s was given before.
 func Counted(s Store, c *Counter) Store { return counted{s, c} }
 
 type counted struct {
@@ -59,7 +66,8 @@ type counted struct {
 }
 
 func (s counted) with(ctx context.Context) context.Context {
-	return context.WithValue(ctx, counterKey{}, s.c)
+	outer, _ := ctx.Value(counterKey{}).(*counters)
+	return context.WithValue(ctx, counterKey{}, &counters{s.c, outer})
 }
 
 func (s counted) Create(ctx context.Context, key string, body []byte) (string, error) {
