@@ -162,10 +162,20 @@ func TestOperationsExplainEveryOptionAndError(t *testing.T) {
 			t.Errorf("Options.%s is not explained", f.Name)
 		}
 	}
-	for _, m := range regexp.MustCompile(`(?m)^\t(Err[A-Z][A-Za-z]*) +=`).FindAllStringSubmatch(readDoc(t, "errors.go"), -1) {
-		if !strings.Contains(text, "`"+m[1]+"`") {
-			t.Errorf("%s is not explained", m[1])
+	sources, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, file := range sources {
+		for _, m := range regexp.MustCompile(`(?m)^(?:\t|var )(Err[A-Z][A-Za-z]*) += errors\.New`).FindAllStringSubmatch(readDoc(t, file), -1) {
+			if n++; !strings.Contains(text, "`"+m[1]+"`") {
+				t.Errorf("%s is not explained", m[1])
+			}
 		}
+	}
+	if n < 20 {
+		t.Errorf("found %d errors: the pattern does not fit", n)
 	}
 }
 

@@ -401,5 +401,5 @@ func (d *Database) ReadPage(pgno uint32, buf []byte) (sum uint64, err error) {
 		places[pgno] = v
 	}
 	d.mu.Unlock()
-	return d.readPage(nil, pgno, buf, places)
+	return d.readPage(context.Background(), pgno, buf, places)
 }
