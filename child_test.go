@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/remote"
 	"github.com/tonbo-go/tonbo/remote/dir"
 	"github.com/tonbo-go/tonbo/remote/s3"
@@ -28,6 +29,7 @@ type job struct {
 	Wait           int           // after that many say "wait", and go on when a line comes in on standard input
 	Large          bool          // some transactions are large
 	Strict         bool          // Options.Strict
+	Compact        bool          // after the transactions, wait until the log has a base behind them
 	Beside         time.Duration // Options.SyncEvery, and a goroutine that calls Synced all the time
 	Close          bool          // Close at the end; otherwise the process kills itself
 	Loop           time.Duration // for that long, all of it again and again
@@ -142,6 +144,9 @@ func (c *child) run() error {
 	stop := c.syncBeside()
 	err = c.work(seq)
 	stop()
+	if err == nil && c.Compact {
+		err = c.compacted(ctx)
+	}
 	if err != nil && !errors.Is(err, errOver) {
 		return err
 	}
@@ -163,6 +168,25 @@ func (c *child) run() error {
 		return fmt.Errorf("close: %w", err)
 	}
 	return nil
+}
+
+// compacted waits until the last entry is a base.
+func (c *child) compacted(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	store, err := openURL(ctx, c.URL)
+	if err != nil {
+		return err
+	}
+	for log := fence.New(store, c.Name, fence.Options{}); ; time.Sleep(time.Millisecond) {
+		head, err := log.Head(ctx)
+		if err != nil {
+			return fmt.Errorf("wait for a base: %w", err)
+		}
+		if head.Kind == fence.Base {
+			return nil
+		}
+	}
 }
 
 // work makes the job's transactions.
