@@ -119,7 +119,8 @@ func (d *Dir) Hydrated(pages []PageSum) (unknown int, err error) {
 }
 
 // Spilled records that these pages are committed and unshipped content which a checkpoint is about to write into the database file. Call it
-// before the checkpoint writes, or at the latest before the WAL is reset or removed, and hold that back when it fails. It costs one append and no fsync. Pages that a shrink and regrowth left
+// before the checkpoint writes, or at the latest before the WAL is reset or removed, and hold that back when it fails. It costs one append and one fsync: after a power cut, a page without its record could not be told from damage, and
+// the commits in it would be dropped instead of set aside. Pages that a shrink and regrowth left
 // unwritten belong to it as well. Steps: spilled:append, spilled:appended, and rewrite:*.
 func (d *Dir) Spilled(pages []PageSum) error {
 	d.mu.Lock()
@@ -131,7 +132,10 @@ func (d *Dir) Spilled(pages []PageSum) error {
 		return nil
 	}
 	d.j.applySpilled(pages)
-	return d.append("spilled", recSpilled, appendPages(nil, pages))
+	if err := d.append("spilled", recSpilled, appendPages(nil, pages)); err != nil {
+		return err
+	}
+	return d.file.Sync()
 }
 
 // Shrunk records that a commit made the database pageCount pages small, smaller than what was shipped. Call it, like Spilled, before the
