@@ -50,7 +50,7 @@ func TestDamagedManifestIsRefused(t *testing.T) {
 		"slot":     func(m *base.Manifest) { m.Slot = 0 },
 		"overlap":  func(m *base.Manifest) { m.Levels[1][1].First = 16384 },
 		"too many": func(m *base.Manifest) { m.Levels[1][0].Pages = 16385 },
-		"future":   func(m *base.Manifest) { m.Levels[0][0].Slot = 121 },
+		"range":    func(m *base.Manifest) { m.Levels[0][0].From = 121 },
 		"no key":   func(m *base.Manifest) { m.Levels[0][0].Key = "" },
 	} {
 		m := sample()

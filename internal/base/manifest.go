@@ -94,7 +94,7 @@ func Decode(b []byte) (*Manifest, error) {
 	for i, level := range m.Levels {
 		var last uint32
 		for _, s := range level {
-			if s.Key == "" || s.First <= last || s.Last < s.First || s.Pages < 1 || s.Pages > int(s.Last-s.First)+1 || s.Size < 1 || s.Slot > m.Slot || s.From > s.Slot {
+			if s.Key == "" || s.First <= last || s.Last < s.First || s.Pages < 1 || s.Pages > int(s.Last-s.First)+1 || s.Size < 1 || s.From > s.Slot {
 				return nil, fmt.Errorf("%w: level %d: segment %+v", ErrFormat, i, s)
 			}
 			last = s.Last
