@@ -26,6 +26,12 @@ var rules = []struct {
 	{"R11 unknown = failed", unknownIsFailed},
 	{"R11 record after the create", recordAfter},
 	{"R11 void not read back", voidNotReadBack},
+	{"R11 janitor without void", janitorWithoutVoid},
+	{"R11 check before the pin", checkBeforePin},
+	{"R11 no check after the pin", noCheckAfterPin},
+	{"R10 the end is no horizon for a fork", endIsNoHorizon},
+	{"R10 horizon falls", horizonFalls},
+	{"R10 rewind checks the horizon once", rewindChecksOnce},
 }
 
 // Broken names every rule that Break can break.

@@ -218,7 +218,7 @@ func TestSimulationIsDeterministic(t *testing.T) {
 	for seed := range int64(8) {
 		var runs [2][]string
 		for i := range runs {
-			sim.Run(sim.Config{Seed: seed, Trace: func(line string) { runs[i] = append(runs[i], line) }})
+			sim.Run(sim.Config{Seed: seed, Prepare: fence.Serial, Trace: func(line string) { runs[i] = append(runs[i], line) }})
 		}
 		if len(runs[0]) == 0 || !slices.Equal(runs[0], runs[1]) {
 			t.Errorf("seed %d gives two runs", seed)

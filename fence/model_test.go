@@ -9,20 +9,21 @@ import (
 	"time"
 
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/gc"
 	"github.com/tonbo-go/tonbo/internal/sim"
 )
 
 // The log's model: random schedules over this very package (internal/sim).
 //
 //	go test ./fence -run TestModel -fence.seeds=100000          more schedules
-//	go test ./fence -run TestTrace -v -seed 17 -trace           one of them, step by step
+//	go test ./fence -run TestTrace -v -seed 17 -show           one of them, step by step
 //	go test ./fence -run TestTrace -v -seed 17 -broken "R4 ..." with one rule broken
 var (
 	seeds  = flag.Int("fence.seeds", 0, "seeds of the unbroken rules, default 2000, or TONBO_SIM_SEEDS")
 	rate   = flag.Int("fence.rate", 0, "how many of this many seeds find each broken rule, instead of stopping at the first")
 	first  = flag.Int64("fence.first", 0, "first seed")
 	seed   = flag.Int64("seed", -1, "TestTrace: this seed")
-	trace  = flag.Bool("trace", false, "TestTrace: every step")
+	show   = flag.Bool("show", false, "TestTrace: every step")
 	mix    = flag.Int("mix", -1, "TestTrace: this mix, default by the seed")
 	broken = flag.String("broken", "", "TestTrace: this variant")
 )
@@ -51,9 +52,9 @@ func TestModelKeepsEveryPromise(t *testing.T) {
 	var total sim.Stats
 	start, shown := time.Now(), time.Now()
 	for s := *first; s < *first+int64(n); s++ {
-		r := sim.Run(sim.Config{Seed: s})
+		r := sim.Run(variant{}.config(s))
 		if r.Violation != "" {
-			t.Fatalf("seed %d: %s: %s\nsee it: go test ./fence -run TestTrace -v -seed %d -trace", s, r.Violation, r.Detail, s)
+			t.Fatalf("seed %d: %s: %s\nsee it: go test ./fence -run TestTrace -v -seed %d -show", s, r.Violation, r.Detail, s)
 		}
 		total.Add(r.Stats)
 		if time.Since(shown) > 10*time.Second {
@@ -64,37 +65,53 @@ func TestModelKeepsEveryPromise(t *testing.T) {
 	t.Logf("%d seeds in %v: %+v", n, time.Since(start).Round(100*time.Millisecond), total)
 }
 
-// variant is one rule broken: in the package, or by the collector.
+// variant is one rule broken: in this package, in package gc, or by the owners that call them. The zero value breaks none.
 type variant struct {
-	name     string
-	collects fence.Kind
-	wide     bool // in wide windows alone
+	name       string
+	gc, owners bool
+	mixes      []int // the mixes that it is looked for in; nil: all
 }
 
-// enough seeds to find any variant: most are found among the first thirty. The rarest needs about a hundred.
-const enough = 4000
+// enough seeds to find any variant: most are found among the first thirty.
+const enough = 8000
 
-func variants() []variant {
-	v := []variant{
-		{name: "R5 claim collected", collects: fence.Claim},
-		{name: "R5 delete collected", collects: fence.Delete},
-		{name: "R5 rewind collected", collects: fence.Rewind},
-		{name: "R5 create collected", collects: fence.Create},
-		{name: "R5 void collected", collects: fence.Void},
-	}
+// redundant are rules that the model does not need: others stand in for them.
+var redundant = map[string]bool{}
+
+func variants() (v []variant) {
 	for _, name := range fence.Broken() {
-		v = append(v, variant{name: name, wide: name == "R3 head not compared with the LIST"})
+		v = append(v, variant{name: name})
+	}
+	for _, name := range gc.Rules {
+		v = append(v, variant{name: name, gc: true})
+	}
+	for _, name := range sim.OwnerRules {
+		v = append(v, variant{name: name, owners: true})
+	}
+	for i, x := range v {
+		switch x.name {
+		case "R3 head not compared with the LIST":
+			v[i].mixes = []int{sim.WideWindows}
+		case gc.PinsBeforeHead, "R11 check before the pin", "R11 no check after the pin", "R10 the end is no horizon for a fork", gc.OwnPinsIgnored, gc.OwnPinsByName, gc.ChildLetsGo, gc.MiddleLetsGo:
+			v[i].mixes = []int{sim.Forks}
+		}
 	}
 	return v
 }
 
 func (v variant) config(seed int64) sim.Config {
-	c := sim.Config{Seed: seed, Collects: v.collects}
-	if v.collects == 0 {
-		c.Break = func(l *fence.Log) { fence.Break(l, v.name) }
+	c := sim.Config{Seed: seed, Prepare: fence.Serial}
+	switch {
+	case v.name == "":
+	case v.gc:
+		c.GC = v.name
+	case v.owners:
+		c.Owners = v.name
+	default:
+		c.Prepare = func(l *fence.Log) { fence.Serial(l); fence.Break(l, v.name) }
 	}
-	if v.wide {
-		c.Mix = sim.Mixes[sim.WideWindows]
+	if len(v.mixes) > 0 {
+		c.Mix = sim.Mixes[v.mixes[int(seed)%len(v.mixes)]]
 	}
 	return c
 }
@@ -142,13 +159,10 @@ func TestTrace(t *testing.T) {
 		t.Fatalf("no variant %q", *broken)
 	}
 	c := v.config(*seed)
-	if v.name == "" {
-		c.Break = nil
-	}
 	if *mix >= 0 {
 		c.Mix = sim.Mixes[*mix]
 	}
-	if *trace {
+	if *show {
 		c.Trace = func(line string) { fmt.Println(line) }
 	}
 	r := sim.Run(c)

@@ -22,16 +22,24 @@ func (w *world) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// Read counts what fence draws: the first thing an append draws is its entry's nonce.
+func (a *actor) Read(p []byte) (int, error) {
+	n, err := a.w.Read(p)
+	if len(p) == len(nonce{}) {
+		a.drawn = append(a.drawn, nonce(p))
+	}
+	return n, err
+}
+
 // log is this process's log of a name.
 func (a *actor) log(name string) *fence.Log {
 	l := a.logs[name]
 	if l == nil {
 		l = fence.New(client{a}, name, fence.Options{
-			Owner: a.name, Rand: a.w, Sleep: a.sleep,
-			Now: func() time.Time { return time.Unix(int64(a.w.tick), 0) },
+			Owner: a.name, Rand: a, Sleep: a.sleep, Now: a.w.now,
 		})
-		if a.w.c.Break != nil {
-			a.w.c.Break(l)
+		if a.w.c.Prepare != nil {
+			a.w.c.Prepare(l)
 		}
 		if a.logs == nil {
 			a.logs, a.seen = map[string]*fence.Log{}, map[string]ownership{}
@@ -85,22 +93,28 @@ func (a *actor) put(ctx context.Context, key string, body []byte) error {
 	}
 }
 
-// create is a whole creation, index record and all.
-func (a *actor) create(name string) *own {
+// create is a whole creation, index record and all: empty, with some pages, or a fork.
+func (a *actor) create(name string, of *fence.Source) *own {
 	w, since := a.w, a.w.tick
+	c := fence.CreateOptions{
+		Source: of,
+		Before: func(ctx context.Context, id fence.ID, slot, _ uint64) error {
+			return a.put(ctx, recordKey(name, slot, id), []byte(name))
+		},
+		Undo: func(ctx context.Context, id fence.ID, slot uint64) {
+			_ = client{a}.Delete(ctx, recordKey(name, slot, id))
+		},
+	}
+	if of == nil && w.chance(2) { // an import
+		w.version++
+		x := content{w.version, w.version, w.version}
+		c.State, c.Whole = fence.State{PageSize: pageSize, PageCount: numPages, Checksum: uint64(w.version)}, true
+		c.Payload, c.PayloadSum = w.pack(x, nil, change{pages: x, whole: true})
+	}
 	var o *fence.Owner
 	var err error
-	a.call(func(ctx context.Context) {
-		o, err = a.log(name).Create(ctx, fence.CreateOptions{
-			Before: func(ctx context.Context, id fence.ID, slot, _ uint64) error {
-				return a.put(ctx, recordKey(name, slot, id), nil)
-			},
-			Undo: func(ctx context.Context, id fence.ID, slot uint64) {
-				_ = client{a}.Delete(ctx, recordKey(name, slot, id))
-			},
-		})
-	})
-	w.tracef(a.name, "create %s: %v", name, err)
+	a.call(func(ctx context.Context) { o, err = a.log(name).Create(ctx, c) })
+	w.tracef(a.name, "create %s of %+v: %v", name, of, err)
 	h := w.truth[name]
 	if errors.Is(err, fence.ErrTaken) && h.live == (fence.ID{}) && h.diedAt <= since {
 		w.violated("absent database said to be there", "create of %s", name)
@@ -108,17 +122,17 @@ func (a *actor) create(name string) *own {
 	if err != nil {
 		return nil
 	}
-	c := &own{Owner: o, name: name}
-	a.inLog(c, o.Entry(), "create")
-	if at := a.seen[name]; !at.is(c) {
+	x := newOwn(o, name)
+	a.inLog(x, o.Entry(), "create")
+	if at := a.seen[name]; !at.is(x) {
 		w.violated("stale owner told that it owns", "create of %s in slot %d; at its last request the owner was %d", name, o.Slot(), at.generation)
 	}
-	return c
+	return a.open(x)
 }
 
 // claimed is asked whenever a claim or a rewind succeeds: it is in the log.
 func (a *actor) claimed(name string, o *fence.Owner, what string) *own {
-	c := &own{Owner: o, name: name}
+	c := newOwn(o, name)
 	a.inLog(c, o.Entry(), what)
 	if o.Prev() == nil || o.Prev().Sum != o.Entry().Prev {
 		a.w.violated("chain broken", "%s of %s", what, name)
@@ -164,7 +178,7 @@ func (a *actor) writer() {
 			if w.chance(2) {
 				continue
 			}
-			o = a.create(name)
+			o = a.create(name, nil)
 		} else {
 			c := fence.ClaimOptions{IfClosed: w.chance(12)}
 			switch w.rnd.IntN(4) {
@@ -176,7 +190,7 @@ func (a *actor) writer() {
 				}
 			}
 			stale = head
-			o = a.claim(name, c)
+			o = a.open(a.claim(name, c))
 		}
 		for o != nil && a.step(o) {
 		}
@@ -191,26 +205,36 @@ func (a *actor) step(o *own) bool {
 	}
 	n := w.rnd.IntN(12)
 	if w.c.Mix.Busy {
-		n = [12]int{0, 0, 3, 4, 5, 7, 7, 8, 8, 9, 10, 11}[n]
+		n = [12]int{0, 0, 3, 4, 9, 6, 7, 9, 6, 7, 10, 11}[n]
+		if w.c.Mix.Wide && n == 6 {
+			n = 7
+		}
 	}
 	switch n {
 	case 0, 1, 2:
 		return a.synced(o, fence.Draft{Kind: fence.Commit})
-	case 3: // a large one: what it names is uploaded first
-		var err error
-		key := fmt.Sprintf("db/%s/seg/%d-%d", o.name, o.Generation(), w.rnd.Uint32())
-		a.call(func(ctx context.Context) { err = a.put(ctx, key, []byte(key)) })
-		return err != nil || a.synced(o, fence.Draft{Kind: fence.Commit})
-	case 4, 5, 6:
+	case 3:
+		return a.large(o)
+	case 4, 5:
 		return a.synced(o, fence.Draft{})
-	case 7, 8, 9:
-		last := o.Last()
-		covers := o.Generation() + w.rnd.Uint64N(last.Slot-o.Generation()+1)
-		horizon := last.Horizon + w.rnd.Uint64N(last.Slot+2-last.Horizon)
-		if w.chance(2) {
-			covers, horizon = last.Slot, last.Slot+1
+	case 6:
+		a.build(o)
+		return true
+	case 7, 8:
+		return a.publish(o)
+	case 9:
+		switch w.rnd.IntN(4) {
+		case 0:
+			a.letGo(o)
+		case 1:
+			a.collect(o.name, o)
+		default:
+			if !a.publish(o) {
+				return false
+			}
+			a.build(o)
 		}
-		return a.synced(o, fence.Draft{Kind: fence.Base, Base: fmt.Sprintf("db/%s/base/%d-%d", o.name, covers, o.Generation()), BaseSlot: covers, Horizon: horizon})
+		return true
 	case 10:
 		a.pause(none)
 		return true
@@ -244,8 +268,9 @@ func (a *actor) synced(o *own, d fence.Draft) bool {
 			return a.told(o, err)
 		}
 		if e == nil {
-			w.violated("settled nothing", "%s of %s", o.label, o.name)
+			w.violated("settled nothing", "%.3x of %s", o.sent, o.name)
 		}
+		o.took()
 		a.inLog(o, e, "settle")
 		a.acked(o, "settle", atCall)
 		if looked && d.Kind == 0 { // R4's look was this call's own round trip
@@ -264,46 +289,78 @@ func (a *actor) synced(o *own, d fence.Draft) bool {
 	}
 	var e *fence.Entry
 	var err error
-	w.draft(o, &d)
+	w.fill(o, &d)
+	a.drawn = a.drawn[:0]
 	a.call(func(ctx context.Context) { e, err = o.Append(ctx, d) })
-	w.tracef(a.name, "append %s: %v", d.Label, err)
+	w.tracef(a.name, "append kind %d %s: %v", d.Kind, d.Label, err)
+	if len(a.drawn) > 0 {
+		o.sent = a.drawn[0]
+	}
 	if err != nil {
 		return a.told(o, err)
 	}
-	if e.Nonce != o.Last().Nonce || e.Label != d.Label {
-		w.violated("acknowledged another entry", "%s of %s", d.Label, o.name)
+	if e.Nonce != o.Last().Nonce || e.Nonce != o.sent || e.Label != d.Label {
+		w.violated("acknowledged another entry", "%.3x of %s", o.sent, o.name)
 	}
+	o.took()
 	a.acked(o, "append", atCall)
 	return true
 }
 
-// draft gives the entry a label, by which the truth knows it, and commits a page.
-func (w *world) draft(o *own, d *fence.Draft) {
-	w.label++
-	d.Label = fmt.Sprintf("c%d", w.label)
-	o.label = d.Label
-	if d.Kind == fence.Commit {
-		d.State = &fence.State{PageSize: 512, PageCount: 1, Checksum: uint64(w.label)}
-		d.Payload = make([]byte, 64)
+// fill gives a commit its page, and now and then a label.
+func (w *world) fill(o *own, d *fence.Draft) {
+	o.draft, o.going = nil, nil
+	if d.Kind == fence.Base {
+		o.going, o.next = o.next, nil
 	}
+	if d.Kind != fence.Commit {
+		return
+	}
+	if w.chance(12) {
+		d.Label = fmt.Sprintf("step %d", w.version)
+	}
+	if d.Payload == nil {
+		x := w.write(o)
+		what := change{pages: x}
+		if after := x.over(o.pages); after.full() && w.chance(6) {
+			x, what, d.Whole = after, change{pages: after, whole: true}, true
+		}
+		d.Payload, d.PayloadSum = w.pack(x, nil, what)
+		d.State = &fence.State{PageSize: pageSize, PageCount: numPages, Checksum: uint64(w.version)}
+	}
+	after := w.changes[d.PayloadSum].apply(o.pages)
+	o.draft = &after
+}
+
+// write changes one page.
+func (w *world) write(o *own) (c content) {
+	w.version++
+	c[w.rnd.IntN(numPages)] = w.version
+	return c
 }
 
 // tooEarly appends while an append is pending: R1 and R2 refuse it.
 func (a *actor) tooEarly(o *own) {
-	w, atCall, before := a.w, a.w.truth[o.name].ownership, o.label
+	w, atCall, before := a.w, a.w.truth[o.name].ownership, *o
 	d := fence.Draft{Kind: fence.Commit}
-	w.draft(o, &d)
+	w.fill(o, &d)
 	var err error
+	a.drawn = a.drawn[:0]
 	a.call(func(ctx context.Context) { _, err = o.Append(ctx, d) })
-	w.tracef(a.name, "append %s while %s is pending: %v", d.Label, before, err)
-	switch {
-	case errors.Is(err, fence.ErrPending):
-		o.label = before
-	case err == nil:
-		a.acked(o, "append", atCall)
-	default:
-		a.told(o, err)
+	w.tracef(a.name, "append while another is pending: %v", err)
+	if errors.Is(err, fence.ErrPending) {
+		o.sent, o.draft, o.going, o.next = before.sent, before.draft, before.going, before.next
+		return
 	}
+	if len(a.drawn) > 0 {
+		o.sent = a.drawn[0]
+	}
+	if err != nil {
+		a.told(o, err)
+		return
+	}
+	o.took()
+	a.acked(o, "append", atCall)
 }
 
 // told holds an error against the truth. false: the owner is no more.
@@ -316,23 +373,23 @@ func (a *actor) told(o *own, err error) bool {
 		if h.is(o) {
 			w.violated("fenced itself", "generation %d of %s by slot %d", o.Generation(), o.name, fenced.By.Slot)
 		}
-		stored := o.label == "" || h.labelled(o.label)
+		stored := o.sent == (nonce{}) || h.has(o.sent)
 		switch {
 		case fenced.Stored && !stored:
-			w.violated("lost commit said to be stored", "%s of %s", o.label, o.name)
+			w.violated("lost commit said to be stored", "%.3x of %s", o.sent, o.name)
 		case fenced.Stored:
 			w.stats.Stored++
-		case stored && o.label != "":
+		case stored && o.sent != (nonce{}):
 			w.stats.Late++
 		}
 		return false
 	case errors.Is(err, fence.ErrClosed):
 		return false
-	case !o.Pending() && o.label != "" && !h.labelled(o.label):
-		w.gone[o.label] = true // refused: it must never come to be
-		o.label = ""
+	case !o.Pending() && o.sent != (nonce{}) && !h.has(o.sent):
+		w.gone[o.sent] = true // refused: it must never come to be
+		o.sent, o.draft, o.going = nonce{}, nil, nil
 	case errors.Is(err, remote.ErrUnknown) && !o.Pending():
-		w.violated("unknown, but not pending", "%s of %s: %v", o.label, o.name, err)
+		w.violated("unknown, but not pending", "%.3x of %s: %v", o.sent, o.name, err)
 	}
 	return true
 }
@@ -343,13 +400,16 @@ func (a *actor) controller() {
 	for {
 		name := a.anyName()
 		head, err := a.head(name)
+		_, free := w.free()
 		switch {
 		case err != nil:
 		case head == nil || head.Ends():
-			if w.c.Mix.Churn || w.chance(3) {
-				a.create(name)
+			if w.c.Mix.Churn && w.chance(2) || w.chance(3) {
+				a.create(name, nil)
 			}
-		case w.c.Mix.Wide || w.chance(3) || w.c.Mix.Churn:
+		case free && (w.c.Mix.Forks && !w.chance(4) || !w.c.Mix.Wide && w.chance(3)):
+			a.fork(name, head)
+		case w.c.Mix.Wide || w.chance(3) || w.c.Mix.Churn || w.c.Mix.Forks && !free:
 			a.delete(name, head.ID)
 		}
 	}
@@ -375,7 +435,7 @@ func (a *actor) delete(name string, id fence.ID) {
 			}
 		}
 	})
-	a.collect(name)
+	a.collect(name, nil)
 }
 
 func (a *actor) records(ctx context.Context, name string) (keys []string) {
@@ -396,7 +456,7 @@ func (a *actor) rewinder() {
 			a.pause(none)
 			continue
 		}
-		to := head.Horizon + w.rnd.Uint64N(head.Slot-head.Horizon+1)
+		to := w.somePoint(name, head)
 		var o *fence.Owner
 		a.call(func(ctx context.Context) {
 			o, err = a.log(name).Rewind(ctx, fence.RewindOptions{ID: head.ID, To: to})
@@ -413,56 +473,22 @@ func (a *actor) rewinder() {
 	}
 }
 
-// collector deletes log slots below the horizon, as R5 and R10 have it.
-func (a *actor) collector() {
-	for {
-		a.collect(a.anyName())
-	}
-}
-
-func (a *actor) collect(name string) {
-	w := a.w
-	head, err := a.head(name)
-	if err != nil || head == nil {
-		return
-	}
-	horizon := head.Horizon
-	if head.Ends() {
-		horizon = head.Slot + 1 // an end is a horizon at exactly its slot + 1
-	}
-	w.tracef(a.name, "collect %s below %d", name, horizon)
-	a.call(func(ctx context.Context) {
-		page, _, _ := client{a}.List(ctx, "db/"+name+"/log/", remote.ListOptions{})
-		for _, i := range page {
-			slot, _ := fence.ParseSlotKey(i.Key)
-			if slot >= horizon || slot == head.Slot {
-				continue
-			}
-			at, ok := w.store.find(i.Key) // its kind, without a request: any way of learning it will do
-			if !ok {
-				continue
-			}
-			switch kind := kindOf(w.store[at]); kind {
-			case fence.Create, fence.Claim, fence.Rewind, fence.Delete, fence.Void:
-				if kind != w.c.Collects {
-					continue // R5
-				}
-			}
-			if (client{a}).Delete(ctx, i.Key) == nil {
-				w.stats.Collected++
-			}
-		}
-	})
-}
-
 // janitor ends what was left half made.
 func (a *actor) janitor() {
 	for {
 		a.pause(none)
-		a.tidy(a.anyName())
+		switch n := a.anyName(); a.w.rnd.IntN(4) {
+		case 0:
+			a.tidy(n)
+		case 1:
+			a.sweep(n)
+		default:
+			a.letGoAll(n)
+		}
 	}
 }
 
+// tidy is what gc.Records does, with Abandon's answers held against the truth.
 func (a *actor) tidy(name string) {
 	w := a.w
 	a.call(func(ctx context.Context) {
@@ -492,7 +518,7 @@ func (a *actor) tidy(name string) {
 	})
 }
 
-// lastOwner takes a live database over when everything has come to rest: the log is as the truth says, and can be appended to.
+// lastOwner takes a live database over when everything has come to rest: the log is as the truth says, can be appended to, and compacted.
 func (a *actor) lastOwner(name string) {
 	w, h := a.w, a.w.truth[name]
 	head, err := a.head(name)
@@ -505,16 +531,23 @@ func (a *actor) lastOwner(name string) {
 			w.violated("lost", "%s has no head, slot %d in truth", name, h.tail())
 		}
 		return
-	case head.Slot != h.tail() || head.Nonce != h.at(head.Slot).nonce:
+	case head.Slot != h.tail() || nonce(head.Nonce) != h.at(head.Slot).nonce:
 		w.violated("lost", "the head of %s is slot %d, %d in truth", name, head.Slot, h.tail())
 		return
 	case head.Ends():
 		return
 	}
-	o := a.claim(name, fence.ClaimOptions{})
+	o := a.open(a.claim(name, fence.ClaimOptions{}))
 	if o == nil || !a.synced(o, fence.Draft{Kind: fence.Commit}) || !a.synced(o, fence.Draft{}) {
 		w.violated("cannot be taken over", "%s", name)
+		return
 	}
+	a.build(o)
+	if o.next == nil || !a.publish(o) {
+		w.violated("cannot be compacted", "%s", name)
+		return
+	}
+	a.claim(name, fence.ClaimOptions{}) // what the generation before left is garbage now
 }
 
 func kindOf(o object) fence.Kind {

@@ -4,14 +4,18 @@
 // applied at any later time, applied with the answer lost, or applied and answered "exists" (a proxy's retry). Actors crash and pause between any two
 // requests. One goroutine runs at a time and no clock is read, so a seed always gives the same run.
 //
-// Beside the store stands the truth (truth.go): what the log would be if nothing were ever collected. No actor sees it; every answer that the fence
-// package gives is held against it.
+// Databases have three small pages, in real entries, segments and bases (content.go), and package gc collects what nothing needs.
+//
+// Beside the store stands the truth (truth.go): what the log and the pages would be if nothing were ever collected. No actor sees it; every answer that the
+// packages give is held against it.
 package sim
 
 import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"runtime/debug"
+	"time"
 
 	"github.com/tonbo-go/tonbo/fence"
 )
@@ -22,8 +26,9 @@ type Config struct {
 	Mix   Mix
 	Trace func(line string) // every step, when not nil
 
-	Break    func(*fence.Log) // breaks a rule in every log, when not nil
-	Collects fence.Kind       // the collector deletes slots of this kind too, against R5
+	Prepare func(*fence.Log) // is called with every log: must make it send one request after the other, may break a rule
+	GC      string           // rule that package gc breaks
+	Owners  string           // rule that the owners here break: see owners.go
 }
 
 // Mix is who takes part.
@@ -33,18 +38,23 @@ type Mix struct {
 	Busy                                                         bool // writers mostly publish bases and raise the horizon, and controllers mostly wait: holes for ghosts
 	Churn                                                        bool // controllers create and delete in turn
 	Wide                                                         bool // long pauses between a LIST and its GET, and between a look and what is put on it
+	Forks                                                        bool // controllers mostly fork
 }
 
-// Mixes are tried in turn, one a seed: many names; one contended log; create-delete-create; wide windows.
+// Mixes are tried in turn, one a seed: many names; one contended log; create-delete-create; wide windows; forks.
 var Mixes = []Mix{
 	{Names: 3, Writers: 3, Controllers: 2, Rewinders: 1, Collectors: 1, Janitors: 1, Steps: 600},
 	{Names: 1, Writers: 3, Controllers: 1, Rewinders: 1, Collectors: 2, Steps: 600, Busy: true},
 	{Names: 2, Writers: 1, Controllers: 3, Collectors: 1, Janitors: 2, Steps: 600, Churn: true},
 	{Names: 1, Writers: 3, Controllers: 4, Rewinders: 1, Collectors: 4, Janitors: 1, Steps: 1600, Busy: true, Wide: true},
+	{Names: 4, Writers: 3, Controllers: 4, Collectors: 3, Janitors: 2, Steps: 1200, Forks: true},
 }
 
-// WideWindows is the index of the one of Mixes with the wide windows.
-const WideWindows = 3
+// Indexes into Mixes.
+const (
+	WideWindows = 3
+	Forks       = 4
+)
 
 // Result is what a run found.
 type Result struct {
@@ -65,7 +75,11 @@ type Stats struct {
 	Fenced       int // owners that were told
 	Stored       int // of those, with their last append in the history (R4)
 	Ghosts       int // entries that landed in a collected slot
-	Collected    int
+	Collected    int // log slots
+	Objects      int // segments and bases collected
+	Forks        int
+	LetGo        int // pins removed by a janitor or an owner
+	Points       int // points whose pages were held against the truth
 	Requests     int
 	Crashes      int
 	Late         int // told that the last append is not in the history, though it is: stored, collected, and a ghost in its place
@@ -83,6 +97,10 @@ func (s *Stats) Add(t Stats) {
 	s.Stored += t.Stored
 	s.Ghosts += t.Ghosts
 	s.Collected += t.Collected
+	s.Objects += t.Objects
+	s.Forks += t.Forks
+	s.LetGo += t.LetGo
+	s.Points += t.Points
 	s.Requests += t.Requests
 	s.Crashes += t.Crashes
 	s.Late += t.Late
@@ -97,14 +115,20 @@ type world struct {
 	held  []request
 	truth map[string]*history
 	names []string
-	calm  bool // no faults and no switching: the end of the run
-	label int
+	calm  bool              // no faults and no switching: the end of the run
 	asked map[fence.ID]bool // somebody asked for the end of this incarnation
 	never map[fence.ID]bool // Abandon said that it will not come to be
-	gone  map[string]bool   // labels of commits that were refused for certain
-	stats Stats
-	what  string
-	why   string
+	gone  map[nonce]bool    // entries that were refused for certain
+
+	version uint32            // of the page written last
+	changes map[uint64]change // by the payload's checksum: what it changes
+	decoded map[string]*parts // by entity tag
+	removed int               // objects deleted
+	checked int               // removed, when the pages were last checked
+	grace   time.Duration     // of collectors, in ticks
+	stats   Stats
+	what    string
+	why     string
 }
 
 func (w *world) chance(n int) bool { return w.rnd.IntN(n) == 0 }
@@ -130,7 +154,11 @@ func Run(c Config) Result {
 	}
 	w := &world{
 		c: c, rnd: rand.New(rand.NewPCG(uint64(c.Seed), 0x9e3779b97f4a7c15)),
-		truth: map[string]*history{}, asked: map[fence.ID]bool{}, never: map[fence.ID]bool{}, gone: map[string]bool{},
+		truth: map[string]*history{}, asked: map[fence.ID]bool{}, never: map[fence.ID]bool{}, gone: map[nonce]bool{},
+		changes: map[uint64]change{}, decoded: map[string]*parts{}, grace: -1,
+	}
+	if w.chance(4) {
+		w.grace = time.Duration(w.rnd.IntN(200)) * time.Second
 	}
 	for i := range c.Mix.Names {
 		n := string(rune('a' + i))
@@ -202,24 +230,42 @@ func (w *world) schedule(actors []*actor) int {
 		if w.chance(10) {
 			w.check()
 		}
+		if w.removed != w.checked && w.chance(30) {
+			w.checkPages()
+		}
 	}
 	return w.c.Mix.Steps
 }
 
-// end lets every held request land, and then looks, without faults, whether everything is as the truth says and nothing half made is left over.
+// end lets every held request land, and then looks, without faults, whether everything is as the truth says and nothing half made or unneeded is left over.
 func (w *world) end() {
 	for len(w.held) > 0 {
 		w.land(w.rnd.IntN(len(w.held)))
 	}
 	w.check()
+	w.checkPages()
 	w.calm = true
+	if w.what != "" {
+		return
+	}
 	a := newActor(w, "end", nil)
 	for _, n := range w.names {
 		a.tidy(n)
 		a.lastOwner(n)
 	}
+	w.grace = -1
+	for size, same := -1, 0; same < 2; { // chains of forks let go one after the other
+		if same++; size != len(w.store) {
+			size, same = len(w.store), 0
+		}
+		for _, n := range w.names {
+			a.sweep(n)
+		}
+	}
 	w.check()
+	w.checkPages()
 	w.checkRecords()
+	w.checkLeaks()
 }
 
 // actor is a coroutine.
@@ -235,6 +281,8 @@ type actor struct {
 	had    op // the one before
 	waited bool
 	cancel func() // ends the context of the call under way
+
+	drawn []nonce // random ids and nonces since somebody began to count
 
 	seen map[string]ownership // who owned each name when this actor's last request there was applied
 	logs map[string]*fence.Log
@@ -255,7 +303,7 @@ func (a *actor) start() {
 		defer func() {
 			if r := recover(); r != nil {
 				if _, ok := r.(crashed); !ok {
-					panic(r)
+					panic(fmt.Sprintf("%v\n%s", r, debug.Stack()))
 				}
 			}
 		}()
@@ -276,9 +324,18 @@ func (a *actor) pause(want op) {
 	a.had = want
 }
 
-// dawdles makes windows wide: this actor sleeps once before it reads what it listed, or puts something on what it read.
+// dawdles makes windows wide: this actor sleeps once before it reads what it listed, or puts something on what it read; with Forks, between a fork's
+// steps, and between a collector's looks.
 func (a *actor) dawdles() bool {
-	if !a.w.c.Mix.Wide || a.waited || a.name[0] == 'W' || !(a.want == get && a.had == list || a.want == create && a.had == get) {
+	m := a.w.c.Mix
+	if a.waited || a.name[0] == 'W' {
+		return false
+	}
+	switch {
+	case m.Wide && (a.want == get && a.had == list || a.want == create && a.had == get):
+	case m.Forks && a.name[0] == 'C' && (a.want == list && a.had == create || a.want == create && a.had != create):
+	case m.Forks && a.name[0] != 'C' && (a.want == list || a.want == remove && a.had != remove):
+	default:
 		return false
 	}
 	a.waited = true

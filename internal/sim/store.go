@@ -29,6 +29,7 @@ type object struct {
 	key  string
 	body []byte
 	etag string
+	time int // tick
 }
 
 // objects is the store, sorted by key.
@@ -68,7 +69,7 @@ func (w *world) put(key string, body []byte) bool {
 	for j, x := 0, xxhash.Sum64(body); j < 8; j, x = j+1, x>>8 {
 		sum[j] = byte(x)
 	}
-	w.store = slices.Insert(w.store, i, object{key, body, hex.EncodeToString(sum[:])})
+	w.store = slices.Insert(w.store, i, object{key, body, hex.EncodeToString(sum[:]), w.tick})
 	w.filled(key, body)
 	return true
 }
@@ -78,8 +79,18 @@ func (w *world) remove(key string) bool {
 	i, ok := w.store.find(key)
 	if ok {
 		w.store = slices.Delete(w.store, i, i+1)
+		w.removed++
 	}
 	return ok
+}
+
+// at returns the object at a key, or nil.
+func (w *world) at(key string) *object {
+	i, ok := w.store.find(key)
+	if !ok {
+		return nil
+	}
+	return &w.store[i]
 }
 
 // short names a key in traces: the slot in decimal.
@@ -122,14 +133,17 @@ func (c client) unknown(ctx context.Context, key string) error {
 }
 
 func (c client) Create(ctx context.Context, key string, body []byte) (string, error) {
-	c.a.pause(create)
 	w, who := c.a.w, c.a.name
+	_, isSlot := fence.ParseSlotKey(key)
+	if !w.c.Mix.Wide || isSlot { // there only the log matters
+		c.a.pause(create)
+	}
 	if err := ctx.Err(); err != nil {
 		return "", c.fail("create", key, remote.ErrUnknown, err)
 	}
 	w.stats.Requests++
 	fault := 99
-	if !w.calm {
+	if !w.calm && (!w.c.Mix.Wide || isSlot) {
 		fault = w.rnd.IntN(40)
 	}
 	switch {
@@ -166,13 +180,16 @@ func (c client) Create(ctx context.Context, key string, body []byte) (string, er
 }
 
 func (c client) Get(ctx context.Context, key string, o remote.GetOptions) (remote.Object, error) {
-	c.a.pause(get)
 	w := c.a.w
+	sweeps := c.a.sweeps()
+	if !sweeps || c.a.had == list || w.chance(10) { // a collector reads much that cannot change
+		c.a.pause(get)
+	}
 	if err := ctx.Err(); err != nil {
 		return remote.Object{}, c.fail("get", key, nil, err)
 	}
 	w.stats.Requests++
-	if !w.calm && w.chance(40) {
+	if !w.calm && w.chance(40) && (!sweeps || w.chance(8)) {
 		w.tracef(c.a.name, "GET %s fails", w.short(key))
 		return remote.Object{}, c.fail("get", key, nil, errNetwork)
 	}
@@ -185,19 +202,30 @@ func (c client) Get(ctx context.Context, key string, o remote.GetOptions) (remot
 	}
 	w.tracef(c.a.name, "GET %s: %s", w.short(key), describe(w.store[i]))
 	obj := remote.Object{Info: w.store[i].info(), Body: w.store[i].body}
+	if o.IfMatch != "" && o.IfMatch != obj.ETag {
+		return remote.Object{}, c.fail("get", key, remote.ErrChanged, nil)
+	}
+	if o.Offset < 0 {
+		obj.Body = obj.Body[max(0, obj.Size+o.Offset):]
+	}
 	if o.Length > 0 && o.Length < obj.Size {
 		obj.Body = obj.Body[:o.Length]
 	}
 	return obj, nil
 }
 
+// sweeps tells whether the actor is a collector or a janitor.
+func (a *actor) sweeps() bool { return a.name[0] == 'G' || a.name[0] == 'J' }
+
 func (o object) info() remote.Info {
-	return remote.Info{Key: o.key, Size: int64(len(o.body)), ETag: o.etag}
+	return remote.Info{Key: o.key, Size: int64(len(o.body)), ETag: o.etag, Time: time.Unix(int64(o.time), 0)}
 }
 
 func (c client) List(ctx context.Context, prefix string, o remote.ListOptions) ([]remote.Info, bool, error) {
-	c.a.pause(list)
 	w := c.a.w
+	if !c.a.sweeps() || o.Max == 1 || w.c.Mix.Forks || w.chance(10) { // and most of its LISTs matter to forks alone
+		c.a.pause(list)
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, false, c.fail("list", prefix, nil, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/gc"
 	"github.com/tonbo-go/tonbo/internal/segment"
 )
 
@@ -14,18 +15,20 @@ type history struct {
 	slots []fact
 	ownership
 	born   uint64 // slot of the live incarnation's create
-	bornAt int    // tick of the last create
-	diedAt int    // tick of the last end
+	nonces map[nonce]bool
+	bornAt int // tick of the last create
+	diedAt int // tick of the last end
 }
 
 // fact is one slot of it.
 type fact struct {
 	kind    fence.Kind
 	id      fence.ID
-	nonce   [16]byte
+	nonce   nonce
 	sum     uint64
 	horizon uint64
-	label   string
+	label   bool
+	pages   content
 }
 
 // ownership is who owns a name at a moment.
@@ -43,15 +46,8 @@ func (h *history) at(slot uint64) *fact {
 	return &h.slots[slot-1]
 }
 
-// labelled tells whether the commit with this label is in the history.
-func (h *history) labelled(label string) bool {
-	for i := len(h.slots) - 1; i >= 0; i-- {
-		if h.slots[i].label == label {
-			return true
-		}
-	}
-	return false
-}
+// has tells whether an entry is in the history.
+func (h *history) has(n nonce) bool { return h.nonces[n] }
 
 // filled is told of every object that comes to be, and keeps the truth. What breaks a promise in the log itself shows here.
 func (w *world) filled(key string, body []byte) {
@@ -103,9 +99,10 @@ func (w *world) filled(key string, body []byte) {
 	if begins && (e.Generation != slot || slot <= h.generation) {
 		w.violated("generation reused", "slot %d of %s has generation %d after %d", slot, name, e.Generation, h.generation)
 	}
-	if w.gone[e.Label] {
-		w.violated("refused, and stored", "%s in slot %d of %s", e.Label, slot, name)
+	if w.gone[e.Nonce] {
+		w.violated("refused, and stored", "%v in slot %d of %s", e.Kind, slot, name)
 	}
+	pages := prev.pages
 	switch kind {
 	case fence.Create:
 		if w.never[e.ID] {
@@ -116,6 +113,18 @@ func (w *world) filled(key string, body []byte) {
 		}
 		h.live, h.born, h.bornAt = e.ID, slot, w.tick
 		w.stats.Incarnations++
+		pages = content{}
+		if src := e.Source; src != nil {
+			w.stats.Forks++
+			from := w.truth[src.Name].at(src.Slot)
+			if from == nil || from.id != src.ID {
+				w.violated("fork of what never was", "slot %d of %s: slot %d of %s", slot, name, src.Slot, src.Name)
+				return
+			}
+			pages = from.pages
+		}
+	case fence.Rewind:
+		pages = h.at(e.To).pages
 	case fence.Delete:
 		if !w.asked[e.ID] {
 			w.violated("live database deleted", "%x in slot %d of %s", e.ID, slot, name)
@@ -127,8 +136,15 @@ func (w *world) filled(key string, body []byte) {
 	if begins {
 		h.generation = slot
 	}
-	h.slots = append(h.slots, fact{kind, e.ID, e.Nonce, e.Sum(), e.Horizon, e.Label})
-	w.tracef("", "[slot %d of %s: %v, generation %d, %v, horizon %d %s]", slot, name, e.Kind, e.Generation, short(e.ID), e.Horizon, e.Label)
+	if e.PayloadSize > 0 {
+		pages = w.changes[e.PayloadSum].apply(pages)
+	}
+	h.slots = append(h.slots, fact{kind, e.ID, e.Nonce, e.Sum(), e.Horizon, e.Label != "", pages})
+	if h.nonces == nil {
+		h.nonces = map[nonce]bool{}
+	}
+	h.nonces[e.Nonce] = true
+	w.tracef("", "[slot %d of %s: %v, generation %d, %v, horizon %d %s %v base %s]", slot, name, e.Kind, e.Generation, short(e.ID), e.Horizon, e.Label, pages, e.Base)
 }
 
 // check holds the store against the truth: the head is there, and so is whatever the horizon keeps.
@@ -172,22 +188,97 @@ func (w *world) checkRecords() {
 	}
 }
 
-func recordKey(name string, slot uint64, id fence.ID) string {
-	return "names/" + name + "/" + itoa(slot) + "." + id.String()
+// checkLeaks: at the end of a run nothing is there that nothing needs.
+func (w *world) checkLeaks() {
+	need := map[string]bool{}
+	needOf := map[fence.ID]map[string]bool{}
+	for _, n := range w.names {
+		h := w.truth[n]
+		if h.live == (fence.ID{}) {
+			continue
+		}
+		own := map[string]bool{}
+		for s := h.born; s <= h.tail(); s++ {
+			if s >= h.at(h.tail()).horizon || h.at(s).label {
+				_, _ = w.point(n, s, false, own)
+			}
+		}
+		for k := range own {
+			need[k] = true
+		}
+		needOf[h.live] = own
+	}
+	pinned := map[fence.ID]bool{} // incarnations with pins on them
+	for _, o := range w.store {
+		if _, ok := fence.ParsePinKey(o.key); ok {
+			pin, err := fence.DecodePin(o.key, o.body)
+			must(err)
+			pinned[pin.Source.ID] = true
+			own := needOf[pin.Source.ID]
+			if own == nil {
+				own = map[string]bool{}
+			}
+			_, _ = w.point(pin.Source.Name, pin.Source.Slot, false, own)
+			for k := range own {
+				need[k] = true
+			}
+		}
+	}
+	for _, o := range w.store {
+		p := strings.Split(o.key, "/")
+		if p[0] != "db" {
+			continue
+		}
+		h := w.truth[p[1]]
+		switch p[2] {
+		case "pin":
+			pin, _ := fence.ParsePinKey(o.key)
+			if pinned[pin.Child.ID] {
+				continue
+			}
+			foreign := false
+			for k := range needOf[pin.Child.ID] {
+				foreign = foreign || isForeign(k, pin.Child)
+			}
+			if !foreign {
+				w.violated("pin left over", "%s", o.key)
+			}
+		case "log":
+			slot, _ := fence.ParseSlotKey(o.key)
+			switch kindOf(o) {
+			case fence.Commit, fence.Base, fence.Close:
+				if !need[o.key] && slot != h.tail() {
+					w.violated("log slot left over", "slot %d of %s", slot, p[1])
+				}
+			}
+		default:
+			t := strings.Split(p[3], "-")
+			generation, err := strconv.ParseUint(t[len(t)-2], 16, 64)
+			must(err)
+			if !need[o.key] && (generation < h.generation || h.live == (fence.ID{})) {
+				w.violated("object left over", "%s, generation %d", o.key, h.generation)
+			}
+		}
+	}
 }
 
-func parseRecord(key string) (name string, slot uint64, id fence.ID, ok bool) {
+// isForeign: not of this incarnation: of another name, or of a generation below its create.
+func isForeign(key string, child fence.Source) bool {
 	p := strings.Split(key, "/")
-	if len(p) != 3 {
-		return
+	if p[1] != child.Name {
+		return true
 	}
-	s, x, _ := strings.Cut(p[2], ".")
-	slot, err := strconv.ParseUint(s, 10, 64)
-	var raw []byte
-	n, err2 := fmt.Sscanf(x, "%x", &raw)
-	copy(id[:], raw)
-	return p[1], slot, id, err == nil && err2 == nil && n == 1 && len(raw) == 16
+	if p[2] == "log" {
+		slot, _ := fence.ParseSlotKey(key)
+		return slot < child.Slot
+	}
+	t := strings.Split(p[3], "-")
+	generation, _ := strconv.ParseUint(t[len(t)-2], 16, 64)
+	return generation < child.Slot
 }
+
+func recordKey(name string, slot uint64, id fence.ID) string  { return gc.RecordKey(name, slot, id) }
+func parseRecord(key string) (string, uint64, fence.ID, bool) { return gc.ParseRecordKey(key) }
 
 // short is how traces name an incarnation.
 func short(id [16]byte) string { return fmt.Sprintf("%x", id[:3]) }
@@ -213,8 +304,16 @@ func (a *actor) sees(key string) {
 // own is an owner as the sim keeps it.
 type own struct {
 	*fence.Owner
-	name  string
-	label string // of the commit that is pending, or that was appended last
+	name string
+	sent nonce // of the entry that is pending, or that was appended last
+
+	pages  content           // the database as it is here
+	draft  *content          // as it is once what is pending is stored
+	next   *prepared         // a base that is uploaded and not published
+	going  *prepared         // its entry is pending, or was appended last
+	based  *prepared         // the base of this owner that is in force
+	large  map[string]uint64 // segments that its entries name, and the slots
+	lapsed map[string]uint64 // its own objects that were published and superseded, and by which slot
 }
 
 // is tells whether o is the owner.
@@ -233,8 +332,8 @@ func (a *actor) acked(o *own, what string, atCall ownership) {
 	}
 	a.inLog(o, o.Entry(), what)
 	a.inLog(o, o.Last(), what)
-	if o.label != "" && !h.labelled(o.label) {
-		w.violated("acknowledged, not in the log", "%s: %s of %s", what, o.label, o.name)
+	if o.sent != (nonce{}) && !h.has(o.sent) {
+		w.violated("acknowledged, not in the log", "%s: %.3x of %s", what, o.sent, o.name)
 	}
 }
 

@@ -1,0 +1,63 @@
+package gc
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/tonbo-go/tonbo/fence"
+)
+
+// objectKey is what the key of a segment or base tells. Slot is a base's alone.
+type objectKey struct {
+	name       string
+	slot       uint64
+	generation uint64
+}
+
+// parseObject reads db/<name>/seg/<generation>-<nonce> and db/<name>/base/<slot>-<generation>-<nonce>.
+func parseObject(key string) (o objectKey, ok bool) {
+	p := strings.Split(key, "/")
+	if len(p) != 4 || p[0] != "db" || p[1] == "" {
+		return o, false
+	}
+	o.name = p[1]
+	t := strings.Split(p[3], "-")
+	if p[2] == "base" && len(t) == 3 {
+		if o.slot, ok = number(t[0]); !ok {
+			return o, false
+		}
+		t = t[1:]
+	} else if p[2] != "seg" {
+		return o, false
+	}
+	if len(t) != 2 || len(t[1]) != 32 {
+		return o, false
+	}
+	o.generation, ok = number(t[0])
+	return o, ok
+}
+
+func number(s string) (uint64, bool) {
+	n, err := strconv.ParseUint(s, 16, 64)
+	return n, err == nil && len(s) == 16
+}
+
+// RecordKey is the key of an index record.
+func RecordKey(name string, slot uint64, id fence.ID) string {
+	return fmt.Sprintf("names/%s/%016x.%v", name, slot, id)
+}
+
+// ParseRecordKey is its inverse.
+func ParseRecordKey(key string) (name string, slot uint64, id fence.ID, ok bool) {
+	p := strings.Split(key, "/")
+	if len(p) != 3 || p[0] != "names" {
+		return
+	}
+	digits, hexID, _ := strings.Cut(p[2], ".")
+	if slot, ok = number(digits); !ok {
+		return
+	}
+	id, ok = fence.ParseID(hexID)
+	return p[1], slot, id, ok && RecordKey(p[1], slot, id) == key
+}

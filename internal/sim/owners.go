@@ -1,0 +1,323 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/base"
+	"github.com/tonbo-go/tonbo/internal/gc"
+	"github.com/tonbo-go/tonbo/internal/segment"
+)
+
+// Rules that owners break here: the packages leave them to their caller.
+const (
+	EntryBeforeSegments = "R8 entry before its uploads"
+	BaseBeforeUploads   = "R8 base entry before its uploads"
+	ReleasedTooEarly    = "R9 released while an entry names it"
+)
+
+// OwnerRules names all of them.
+var OwnerRules = []string{EntryBeforeSegments, BaseBeforeUploads, ReleasedTooEarly}
+
+// prepared is a base.
+type prepared struct {
+	key    string
+	body   []byte
+	covers uint64
+	m      *base.Manifest
+	fresh  map[string][]byte // what must be uploaded before its entry
+}
+
+func newOwn(o *fence.Owner, name string) *own {
+	return &own{Owner: o, name: name, large: map[string]uint64{}, lapsed: map[string]uint64{}}
+}
+
+// took moves on to the state after the entry that was stored.
+func (o *own) took() {
+	if o.draft != nil {
+		o.pages, o.draft = *o.draft, nil
+	}
+	if b := o.going; b != nil && o.Base() == b.key {
+		at := o.Slot()
+		if o.based != nil {
+			kept := map[string]bool{}
+			for _, level := range b.m.Levels {
+				for _, s := range level {
+					kept[s.Key] = true
+				}
+			}
+			o.lapse(o.based.key, at)
+			for _, level := range o.based.m.Levels {
+				for _, s := range level {
+					if !kept[s.Key] {
+						o.lapse(s.Key, at)
+					}
+				}
+			}
+		}
+		for key, slot := range o.large {
+			if slot <= b.covers {
+				o.lapse(key, at)
+			}
+		}
+		o.based, o.going = b, nil
+	}
+}
+
+func (o *own) lapse(key string, slot uint64) {
+	if strings.Contains(key, fmt.Sprintf("%016x-", o.Generation())) {
+		o.lapsed[key] = slot
+	}
+}
+
+// open loads the pages as of the claim.
+func (a *actor) open(o *own) *own {
+	if o == nil {
+		return nil
+	}
+	a.pause(none)
+	st, err := a.w.point(o.name, o.Slot(), true, nil)
+	if err != nil {
+		if a.w.truth[o.name].is(o) {
+			a.w.violated("dangling", "open of generation %d of %s: %v", o.Generation(), o.name, err)
+		}
+		return nil
+	}
+	o.pages = st.pages
+	return o
+}
+
+// large commits a page that goes up as a segment first.
+func (a *actor) large(o *own) bool {
+	if o.Pending() {
+		return a.synced(o, fence.Draft{})
+	}
+	w := a.w
+	x := w.write(o)
+	key, body, s := w.segment(o, x)
+	upload := func() (err error) {
+		a.call(func(ctx context.Context) { err = a.put(ctx, key, body) })
+		return err
+	}
+	if w.c.Owners != EntryBeforeSegments && upload() != nil {
+		return true
+	}
+	payload, sum := w.pack(content{}, []segment.Ref{{Key: key, First: s.First, Last: s.Last, Pages: s.Pages, Size: s.Size}}, change{pages: x})
+	o.large[key] = o.Slot() + 1
+	d := fence.Draft{Kind: fence.Commit, Payload: payload, PayloadSum: sum, State: &fence.State{PageSize: pageSize, PageCount: numPages, Checksum: uint64(w.version)}}
+	more := a.synced(o, d)
+	if w.c.Owners == EntryBeforeSegments {
+		_ = upload()
+	}
+	return more
+}
+
+// build makes a base of the position and uploads it: of everything, or of what is not in the base in force, over that one's segments (of its source's, for a fork).
+func (a *actor) build(o *own) {
+	w := a.w
+	if o.Pending() || o.next != nil || o.Err() != nil {
+		return
+	}
+	st, err := w.point(o.name, o.Slot(), true, nil)
+	if err != nil {
+		if w.truth[o.name].is(o) {
+			w.violated("dangling", "base of generation %d of %s: %v", o.Generation(), o.name, err)
+		}
+		return
+	}
+	b := &prepared{covers: o.Slot(), fresh: map[string][]byte{}}
+	b.m = &base.Manifest{
+		ID: o.ID().String(), Generation: o.Generation(), Slot: b.covers, PageSize: pageSize, PageCount: numPages, Checksum: base.SumString(1),
+	}
+	top := st.pages
+	if old := w.at(o.Base()); old != nil && w.chance(2) {
+		top, b.m.Levels = st.above, w.parts(old).manifest.Levels
+	}
+	if top != (content{}) {
+		key, body, s := w.segment(o, top)
+		b.fresh[key] = body
+		b.m.Levels = append([][]base.Segment{{s}}, b.m.Levels...)
+	}
+	b.key = fmt.Sprintf("db/%s/base/%016x-%016x-%x", o.name, b.covers, o.Generation(), w.nonce())
+	b.body, err = b.m.Encode()
+	must(err)
+	if w.c.Owners != BaseBeforeUploads && !a.upload(b) {
+		return
+	}
+	o.next = b
+}
+
+func (a *actor) upload(b *prepared) bool {
+	var err error
+	a.call(func(ctx context.Context) {
+		for _, level := range b.m.Levels {
+			for _, s := range level {
+				if body := b.fresh[s.Key]; body != nil && err == nil {
+					err = a.put(ctx, s.Key, body)
+				}
+			}
+		}
+		if err == nil {
+			err = a.put(ctx, b.key, b.body)
+		}
+	})
+	return err == nil
+}
+
+// publish puts the base that is uploaded in force, and raises the horizon. false: the owner is no more.
+func (a *actor) publish(o *own) bool {
+	w := a.w
+	if o.Pending() {
+		return a.synced(o, fence.Draft{})
+	}
+	if w.c.Mix.Wide { // there uploads take no time
+		a.build(o)
+	}
+	b := o.next
+	if b == nil {
+		return true
+	}
+	last := o.Last()
+	d := fence.Draft{Kind: fence.Base, Base: b.key, BaseSlot: b.covers, Horizon: last.Slot + 1}
+	if !w.calm && w.chance(2) {
+		d.Horizon = last.Horizon + w.rnd.Uint64N(last.Slot+2-last.Horizon)
+	}
+	if w.c.Prepare != nil && !w.calm && w.chance(8) {
+		d.Horizon = 1 + w.rnd.Uint64N(last.Slot) // fence refuses one that falls
+	}
+	more := a.synced(o, d)
+	if w.c.Owners == BaseBeforeUploads {
+		a.upload(b)
+	}
+	return more
+}
+
+// fork makes a database of some point of another.
+func (a *actor) fork(source string, head *fence.Entry) {
+	w := a.w
+	of := fence.Source{Name: source, ID: head.ID, Slot: w.somePoint(source, head)}
+	switch w.rnd.IntN(4) {
+	case 0:
+		of.Slot = 0
+	case 1:
+		of.ID, of.Slot = fence.ID{}, 0
+	}
+	name, free := w.free()
+	if !free || w.chance(12) {
+		name = a.anyName()
+	}
+	o := a.create(name, &of)
+	for o != nil && w.chance(2) && a.step(o) {
+	}
+}
+
+// free picks a name that is not in use.
+func (w *world) free() (string, bool) {
+	i := w.rnd.IntN(len(w.names))
+	for j := range w.names {
+		if n := w.names[(i+j)%len(w.names)]; w.truth[n].live == (fence.ID{}) {
+			return n, true
+		}
+	}
+	return "", false
+}
+
+// somePoint picks a point: often the head, sometimes one that is below the horizon by now, or labelled.
+func (w *world) somePoint(name string, head *fence.Entry) uint64 {
+	h := w.truth[name]
+	switch w.rnd.IntN(6) {
+	case 0, 1:
+		return head.Slot
+	case 2:
+		for s := min(head.Slot, h.tail()); s > 0 && h.at(s).id == head.ID; s-- {
+			if h.at(s).label && w.chance(2) {
+				return s
+			}
+		}
+	case 3:
+		return head.Slot - w.rnd.Uint64N(min(head.Slot, 4))
+	}
+	return head.Horizon + w.rnd.Uint64N(head.Slot-head.Horizon+1)
+}
+
+func (a *actor) options() gc.Options {
+	return gc.ForTest(gc.Options{
+		Grace: a.w.grace, Now: a.w.now, Parallel: 1, Log: a.log,
+	}, a.w.c.GC)
+}
+
+func (a *actor) report(what, name string, r *gc.Report, err error) {
+	w := a.w
+	w.tracef(a.name, "%s %s: %+v, %v", what, name, *r, err)
+	w.stats.Collected += r.Slots
+	w.stats.Objects += r.Segments + r.Bases
+	w.stats.LetGo += r.Pins
+}
+
+// collect is gc.Collect, with an owner's word on its own objects.
+func (a *actor) collect(name string, o *own) {
+	opt := a.options()
+	if o != nil {
+		opt.Released = func(key string) (uint64, bool) {
+			if a.w.c.Owners == ReleasedTooEarly {
+				if _, named := o.large[key]; named {
+					return 0, true
+				}
+			}
+			slot, ok := o.lapsed[key]
+			return slot, ok
+		}
+	}
+	a.call(func(ctx context.Context) {
+		r, err := gc.Collect(ctx, client{a}, name, opt)
+		a.report("collect", name, r, err)
+	})
+}
+
+func (a *actor) collector() {
+	for {
+		a.pause(none)
+		a.collect(a.anyName(), nil)
+	}
+}
+
+func (a *actor) sweep(name string) {
+	a.call(func(ctx context.Context) {
+		r, err := gc.Sweep(ctx, client{a}, name, a.options())
+		a.report("sweep", name, r, err)
+	})
+}
+
+func (a *actor) letGoAll(name string) {
+	a.call(func(ctx context.Context) {
+		r, err := gc.Pins(ctx, client{a}, name, a.options())
+		a.report("look at the pins on", name, r, err)
+	})
+}
+
+// letGo is what a fork's owner does when it has a base of its own.
+func (a *actor) letGo(o *own) {
+	create := a.w.truth[o.name]
+	src := a.w.sourceOf(o.name, create.born)
+	if src == nil || create.live != o.ID() {
+		return
+	}
+	a.call(func(ctx context.Context) {
+		r, err := gc.LetGo(ctx, client{a}, fence.Pin{Source: *src, Child: fence.Source{Name: o.name, ID: o.ID(), Slot: create.born}}, a.options())
+		a.report("let go for", o.name, r, err)
+	})
+}
+
+func (w *world) sourceOf(name string, born uint64) *fence.Source {
+	o := w.at(fence.SlotKey(name, born))
+	if o == nil {
+		return nil
+	}
+	s := w.parts(o).h.Source
+	if s == nil {
+		return nil
+	}
+	return &fence.Source{Name: s.Name, ID: s.ID, Slot: s.Slot}
+}
