@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/url"
 	"os"
 	osexec "os/exec"
@@ -96,7 +97,15 @@ func (w *world) dir() string {
 }
 
 func (w *world) options(dir string) tonbo.Options {
-	return tonbo.Options{URL: w.url, Remote: w.store, Dir: dir, SyncTimeout: time.Minute}
+	return tonbo.Options{URL: w.url, Remote: w.store, Dir: dir, SyncTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(diary{w}, nil))}
+}
+
+// diary is where this process's handles log.
+type diary struct{ w *world }
+
+func (d diary) Write(b []byte) (int, error) {
+	d.w.note(strings.TrimSpace(string(b)))
+	return len(b), nil
 }
 
 // note puts a line into the diary.

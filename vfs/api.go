@@ -84,7 +84,7 @@ type Options struct {
 type Spill struct {
 	PageCount uint32    // size of the database, in pages
 	MinCount  uint32    // the smallest size since the last shipped state
-	Pages     []PageSum // changed pages that no earlier Spill told of in this content
+	Pages     []PageSum // changed pages that no earlier Spill told of in this content, and all behind MinCount
 }
 
 // registry finds the Database of a path. SQLite's interface leaves no other way to pass one.

@@ -34,7 +34,12 @@ type Changes struct {
 
 // Take returns what has changed since the last one, or nil when nothing has. Until Release, checkpoints wait; commits do not. Take
 // itself waits for a commit that is written but not yet certain, since another connection may have read it, and for one that is shipped and not yet written.
-func (d *Database) Take(ctx context.Context) (*Changes, error) {
+func (d *Database) Take(ctx context.Context) (*Changes, error) { return d.takeNow(ctx, false) }
+
+// TakeAll is Take with every page of the database, changed or not.
+func (d *Database) TakeAll(ctx context.Context) (*Changes, error) { return d.takeNow(ctx, true) }
+
+func (d *Database) takeNow(ctx context.Context, all bool) (*Changes, error) {
 	for {
 		if err := d.wait(ctx, d.unsettled); err != nil {
 			return nil, err
@@ -56,21 +61,13 @@ func (d *Database) Take(ctx context.Context) (*Changes, error) {
 		d.ckpt.RUnlock()
 		return nil, errors.New("vfs: the last Changes are not settled")
 	}
-	c := d.take(ctx, nil)
+	c := d.take(ctx, nil, all)
 	if len(c.pages) == 0 && c.PageCount == d.shippedCount {
 		d.taken = nil
 		d.ckpt.RUnlock()
 		return nil, nil
 	}
 	return c, nil
-}
-
-// TakeAll is Take with every page of the database, changed or not.
-func (d *Database) TakeAll(ctx context.Context) (*Changes, error) {
-	d.mu.Lock()
-	d.minCount = 0
-	d.mu.Unlock()
-	return d.Take(ctx)
 }
 
 // Held is a transaction whose commit is held back.
@@ -86,7 +83,7 @@ func (h *Held) Take(ctx context.Context) *Changes {
 	h.d.ckpt.RLock()
 	h.d.mu.Lock()
 	defer h.d.mu.Unlock()
-	h.ch = h.d.take(ctx, h.c)
+	h.ch = h.d.take(ctx, h.c, false)
 	h.ch.held = true
 	return h.ch
 }
@@ -109,7 +106,7 @@ func (h *Held) settle(shipped bool) {
 
 // take collects the changes, with those of held, a commit that is being held back. d.ckpt is held shared; Release lets it go.
 // +checklocks:d.mu
-func (d *Database) take(ctx context.Context, held *commit) *Changes {
+func (d *Database) take(ctx context.Context, held *commit, all bool) *Changes {
 	c := &Changes{ctx: ctx, PageSize: d.o.PageSize, PageCount: d.pageCount, Commits: d.commits, d: d, minCount: d.minCount, back: d.dirty, commits: d.commits}
 	c.set.AddAll(&d.dirty)
 	c.places = map[uint32]version{}
@@ -122,6 +119,9 @@ func (d *Database) take(ctx context.Context, held *commit) *Changes {
 			c.places[f.page] = version{walHeaderSize + int64(held.first+i)*int64(frameHeaderSize+d.o.PageSize) + frameHeaderSize, f.sum}
 			c.set.Add(f.page)
 		}
+	}
+	if all { // c.minCount stays: what has to be noted before the write-ahead log is reset does not depend on what is shipped
+		low = 0
 	}
 	for p := low + 1; p <= c.PageCount; p++ {
 		if p != d.lockPage() {

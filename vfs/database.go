@@ -314,13 +314,13 @@ func (d *Database) lowest() uint32 {
 	return d.minCount
 }
 
-// unshippedGrowth lists pages that the database gained since the last Take without writing them.
+// unshippedGrowth lists pages that the database gained since it was smallest and that are not news.
 // +checklocks:d.mu
 func (d *Database) unshippedGrowth(low, count uint32) []uint32 {
 	var r []uint32
 	for p := low + 1; p <= count; p++ {
 		if _, in := d.wal[p]; !in && p != d.lockPage() {
-			if _, in := d.spilled[p]; !in {
+			if _, in := d.unsaved[p]; !in { // also what was told of before: a Spill with a smaller MinCount takes that back
 				r = append(r, p)
 			}
 		}
