@@ -96,13 +96,21 @@ func (c *run) collect() error {
 		today = head.Slot + 1
 	}
 	today = max(today, objectBound.horizon)
-	live, err := p.window(today, head.Slot, false)
-	if err != nil {
+	var live, then map[fence.ID]bool
+	windows := func() (err error) {
+		if live, err = p.window(today, head.Slot, false); err == nil {
+			then, err = p.window(objectBound.horizon, today-1, true)
+		}
 		return err
 	}
-	then, err := p.window(objectBound.horizon, today-1, true)
-	if err != nil {
+	if err := windows(); err != nil {
 		return err
+	}
+	// Segments that no base names may be named by entries: those of their generation are read.
+	if p.doubt(objects, released) {
+		if err := windows(); err != nil {
+			return err
+		}
 	}
 	if err := p.releasedNames(released); err != nil {
 		return err
@@ -224,7 +232,7 @@ func (p *points) aged(head uint64, before time.Time) (slot uint64, ok bool) {
 	return slot, ok
 }
 
-// candidates are the segments and bases that may go unless they are needed (R9). Generations whose entries may name one of the segments are noted.
+// candidates are the segments and bases that may go unless they are needed (R9), and the generations of those that may go by their owner's word.
 func (c *run) candidates(p *points, objects []remote.Info, b bound) (may []remote.Info, released map[uint64]bool) {
 	released = map[uint64]bool{}
 	for _, i := range objects {
@@ -243,8 +251,6 @@ func (c *run) candidates(p *points, objects []remote.Info, b bound) (may []remot
 				continue
 			}
 			old, released[k.generation] = true, true
-		} else if old && !isBase {
-			p.refs[k.generation] = true
 		}
 		if old {
 			may = append(may, i)

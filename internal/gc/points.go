@@ -340,6 +340,17 @@ func (p *points) window(from, to uint64, tolerant bool) (ids map[fence.ID]bool, 
 	return ids, nil
 }
 
+// doubt picks the generations whose entries must be read for the segments that they name: there are candidates that no base needs. It tells whether there are any.
+func (p *points) doubt(objects []remote.Info, released map[uint64]bool) bool {
+	for _, i := range objects {
+		if k, ok := parseObject(i.Key); ok && kindOf(i.Key) == "seg" && !p.needKey[i.Key] && !released[k.generation] {
+			p.refs[k.generation] = true
+		}
+	}
+	clear(p.walked)
+	return len(p.refs) > 0
+}
+
 // releasedNames looks again, now for the segments that entries of these generations name, from every point but those of the generations themselves: their owner
 // has vouched for these. Pins and labels are still to come.
 func (p *points) releasedNames(generations map[uint64]bool) error {
