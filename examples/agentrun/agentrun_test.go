@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/tonbo-go/tonbo/examples/internal/exampletest"
+	"github.com/tonbo-go/tonbo/examples/internal/show"
 	"github.com/tonbo-go/tonbo/internal/s3test"
 )
 
@@ -19,33 +19,12 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "sandbox" {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
-	goleak.VerifyTestMain(m,
-		// Idle connections of the S3 client, which this process keeps for its account.
-		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
-}
-
-// tempDir makes the run's temporary directories go into a fresh one. The function that it returns checks that nothing is left in it.
-func tempDir(t *testing.T) (check func()) {
-	t.Helper()
-	dir := t.TempDir()
-	for _, name := range []string{"TMPDIR", "TEMP", "TMP"} { // Unix, Windows
-		t.Setenv(name, dir)
-	}
-	return func() {
-		t.Helper()
-		left, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range left {
-			t.Errorf("left behind: %s", f.Name())
-		}
-	}
+	exampletest.Main(m)
 }
 
 func runAll(t *testing.T, args ...string) {
 	t.Helper()
-	empty := tempDir(t)
+	empty := exampletest.TempDir(t)
 	var out, errs bytes.Buffer
 	code := run(append([]string{"--packages", "24"}, args...), nil, &out, &errs)
 	t.Logf("%s", out.Bytes())
@@ -74,24 +53,11 @@ func TestRunOverS3(t *testing.T) {
 	runAll(t, "--url", p.URL, "--search", "reader")
 }
 
-// cancelWriter cancels once a step has been reported.
-type cancelWriter struct {
-	bytes.Buffer
-	cancel context.CancelFunc
-}
-
-func (w *cancelWriter) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte("  step ")) {
-		w.cancel()
-	}
-	return w.Buffer.Write(p)
-}
-
 func TestInterruptedRunLeavesNothingBehind(t *testing.T) {
-	empty := tempDir(t)
+	empty := exampletest.TempDir(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	if err := orchestrate(ctx, orchestratorOptions{packages: 24}, &cancelWriter{cancel: cancel}); err == nil || ctx.Err() == nil {
+	if err := orchestrate(ctx, orchestratorOptions{packages: 24}, show.New(&exampletest.CancelWriter{Text: "  step ", Cancel: cancel})); err == nil || ctx.Err() == nil {
 		t.Errorf("the run was not interrupted: %v", err)
 	}
 	empty() // the sandbox's goroutines, and so the sandbox, are looked for by goleak
@@ -111,16 +77,16 @@ func TestBadInputIsExplained(t *testing.T) {
 	}{
 		{"scheme", []string{"--url", "ftp://host/x"}, exitFailed, "want s3://bucket/prefix, file:///dir"},
 		{"two slashes", []string{"--url", "file://tmp/x"}, exitFailed, "three slashes"},
-		{"remote is a file", []string{"--url", fileURL(file)}, exitFailed, file},
+		{"remote is a file", []string{"--url", show.FileURL(file)}, exitFailed, file},
 		{"no bucket", []string{"--url", "s3:///x"}, exitFailed, "bucket"},
 		{"no source", []string{"--goroot", noSource}, exitFailed, "no standard library source in " + noSource},
 		{"name", []string{"--name", "a/b"}, exitFailed, "invalid name"},
-		{"few packages", []string{"--packages", "3"}, exitUsage, "at least 6"},
+		{"few packages", []string{"--packages", "3"}, exitFailed, "at least 6"},
 		{"argument", []string{"s3://bucket"}, exitUsage, "unexpected argument"},
 		{"flag", []string{"--nonsense"}, exitUsage, "nonsense"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			empty := tempDir(t)
+			empty := exampletest.TempDir(t)
 			var errs bytes.Buffer
 			if code := run(c.args, nil, io.Discard, &errs); code != c.code || !strings.Contains(errs.String(), c.want) {
 				t.Errorf("exit code %d, %q; want %d and %q", code, errs.String(), c.code, c.want)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/examples/internal/stdlib"
 )
 
 // event is one line of JSON that a sandbox writes to its standard output.
@@ -54,7 +55,7 @@ type child struct {
 const stopTimeout = 5 * time.Second
 
 // startChild starts this program again as a sandbox that does the given number of steps, with nothing on the machine but the directory dir.
-func startChild(ctx context.Context, number int, dir, url, name string, src source, steps int) (*child, error) {
+func startChild(ctx context.Context, number int, dir, url, name string, src stdlib.Source, steps int) (*child, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -64,7 +65,7 @@ func startChild(ctx context.Context, number int, dir, url, name string, src sour
 		return nil, err
 	}
 	c := &child{number: number, dir: dir, events: make(chan event, steps+8)} // a sandbox that nobody follows for a while is not held up
-	c.cmd = exec.CommandContext(ctx, exe, "sandbox", "--number", strconv.Itoa(number), "--name", name, "--goroot", src.goroot, "--packages", strconv.Itoa(steps))
+	c.cmd = exec.CommandContext(ctx, exe, "sandbox", "--number", strconv.Itoa(number), "--name", name, "--goroot", src.GOROOT, "--packages", strconv.Itoa(steps))
 	c.cmd.Env, c.cmd.Dir, c.cmd.Stderr = env, dir, &c.stderr
 	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
 		return nil, err

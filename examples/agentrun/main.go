@@ -14,19 +14,18 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
+
+	"github.com/tonbo-go/tonbo/examples/internal/show"
 )
 
 // Exit codes, of the orchestrator and of a sandbox.
 const (
-	exitFailed = 1
-	exitUsage  = 2
+	exitFailed = show.ExitFailed
+	exitUsage  = show.ExitUsage
 	exitFenced = 5
 )
 
@@ -39,36 +38,16 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	var o orchestratorOptions
 	flags := flag.NewFlagSet("agentrun", flag.ContinueOnError)
-	flags.SetOutput(stderr)
 	flags.StringVar(&o.url, "url", "", "remote: s3://bucket/prefix or file:///dir (default: a temporary directory, removed at the end)")
 	flags.StringVar(&o.name, "name", "", "name of the new database (default agentrun-<time>)")
 	flags.StringVar(&o.goroot, "goroot", "", "Go installation whose src is read (default: this one's)")
 	flags.IntVar(&o.packages, "packages", 0, "read only the first n packages, at least 6 (default: all)")
 	flags.StringVar(&o.search, "search", "context canceled", "full-text search at the end, in FTS5's syntax")
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
-		return exitUsage
-	case flags.NArg() > 0:
-		fmt.Fprintf(stderr, "agentrun: unexpected argument %q; see --help\n", flags.Arg(0))
-		return exitUsage
-	case o.packages != 0 && o.packages < 6:
-		fmt.Fprintf(stderr, "agentrun: --packages %d: want at least 6, so that a sandbox can be killed midway, or 0 for all\n", o.packages)
-		return exitUsage
-	}
-
 	// ^C ends the context; the orchestrator then stops its sandboxes and removes its directories.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := orchestrate(ctx, o, stdout)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		fmt.Fprintln(stderr, "agentrun: interrupted; the sandboxes are stopped and the temporary directories removed")
-		return exitFailed
-	case err != nil:
-		fmt.Fprintf(stderr, "agentrun: %v\n", err)
-		return exitFailed
-	}
-	return 0
+	return show.Main(flags, args, stdout, stderr, func(ctx context.Context, out *show.Show) error {
+		if o.packages != 0 && o.packages < 6 {
+			return fmt.Errorf("--packages %d: want at least 6, so that a sandbox can be killed midway, or 0 for all", o.packages)
+		}
+		return orchestrate(ctx, o, out)
+	})
 }

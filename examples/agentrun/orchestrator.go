@@ -5,14 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/examples/internal/show"
+	"github.com/tonbo-go/tonbo/examples/internal/stdlib"
 )
 
 type orchestratorOptions struct {
@@ -24,13 +23,12 @@ type orchestratorOptions struct {
 type orchestrator struct {
 	o        orchestratorOptions
 	dir      string // for all that is on this machine; removed at the end
-	source   source
+	source   stdlib.Source
 	packages []string
-	out      *progress
+	out      *show.Show
 
 	children []*child
 	acked    map[int]ack // by step
-	checks   []check
 }
 
 // ack is a step that a sandbox said to be acknowledged: from then on it must never be lost.
@@ -39,22 +37,19 @@ type ack struct {
 	pkg     string
 }
 
-// orchestrate is the whole run. An error says what did not work, or how many checks failed.
-func orchestrate(ctx context.Context, o orchestratorOptions, out io.Writer) (err error) {
-	start := time.Now()
-	r := &orchestrator{o: o, acked: map[int]ack{}}
-	if r.source, err = findSource(ctx, o.goroot); err != nil {
+// orchestrate is the whole run. An error says what did not work.
+func orchestrate(ctx context.Context, o orchestratorOptions, out *show.Show) (err error) {
+	r := &orchestrator{o: o, out: out, acked: map[int]ack{}}
+	if r.source, err = stdlib.Find(ctx, o.goroot); err != nil {
 		return err
 	}
-	if r.packages, err = r.source.packages(o.packages); err != nil {
+	if r.packages, err = r.source.Packages(o.packages); err != nil {
 		return err
 	}
-	r.out = newProgress(out, len(r.packages))
 	if r.dir, err = os.MkdirTemp("", "agentrun-"); err != nil {
 		return err
 	}
 	defer func() {
-		r.out.endLine()
 		r.endChildren()
 		if rerr := os.RemoveAll(r.dir); err == nil {
 			err = rerr
@@ -85,17 +80,14 @@ func orchestrate(ctx context.Context, o orchestratorOptions, out io.Writer) (err
 	if err := third.stop(); err != nil {
 		return err
 	}
-	r.out.say("sandbox 3 did the rest, to step %d", n)
-	if err := r.examine(ctx); err != nil {
-		return err
-	}
-	return r.verdict(time.Since(start))
+	r.out.Say("sandbox 3 did the rest, to step %d", n)
+	return r.examine(ctx)
 }
 
 // create makes the database, in the remote that the options name or in a directory.
 func (r *orchestrator) create(ctx context.Context) error {
 	if r.o.url == "" {
-		r.o.url = fileURL(filepath.Join(r.dir, "remote"))
+		r.o.url = show.FileURL(filepath.Join(r.dir, "remote"))
 	}
 	if r.o.name == "" {
 		r.o.name = "agentrun-" + time.Now().UTC().Format("20060102-150405")
@@ -103,22 +95,13 @@ func (r *orchestrator) create(ctx context.Context) error {
 	if _, err := tonbo.Create(ctx, r.o.name, r.options("orchestrator")); err != nil {
 		return fmt.Errorf("create a database in %s: %w", r.o.url, err)
 	}
-	r.out.say("created %s in %s; %d packages in %s are %d steps", r.o.name, r.o.url, len(r.packages), filepath.Join(r.source.goroot, "src"), len(r.packages))
+	r.out.Say("created %s in %s; %d packages in %s are %d steps", r.o.name, r.o.url, len(r.packages), filepath.Join(r.source.GOROOT, "src"), len(r.packages))
 	return nil
 }
 
 // options are those of a process with a directory of its own.
 func (r *orchestrator) options(who string) tonbo.Options {
 	return tonbo.Options{URL: r.o.url, Dir: filepath.Join(r.dir, who), Owner: who}
-}
-
-// fileURL spells a directory as a remote's URL.
-func fileURL(dir string) string {
-	path := filepath.ToSlash(dir)
-	if !strings.HasPrefix(path, "/") { // a Windows drive
-		path = "/" + path
-	}
-	return (&url.URL{Scheme: "file", Path: path}).String()
 }
 
 // start starts the next sandbox, in a new directory.
@@ -144,7 +127,7 @@ func (r *orchestrator) follow(ctx context.Context, c *child, stop func(event) bo
 				return e, fmt.Errorf("sandbox %d acknowledged step %d (%s) again: sandbox %d had (%s)", c.number, e.Step, e.Package, was.sandbox, was.pkg)
 			}
 			r.acked[e.Step] = ack{c.number, e.Package}
-			r.out.step(c.number, e)
+			r.out.Step(e.Step, len(r.packages), "step %d  sandbox %d  %s", e.Step, c.number, e.Package)
 		}
 		if stop(e) {
 			return e, nil
@@ -171,7 +154,7 @@ func (r *orchestrator) loseMachine(ctx context.Context, at int) (*child, error) 
 	if err := os.RemoveAll(c.dir); err != nil {
 		return nil, err
 	}
-	r.out.say("sandbox %d killed after step %d, its directory deleted", c.number, r.lastAcked())
+	r.out.Say("sandbox %d killed after step %d, its directory deleted", c.number, r.lastAcked())
 	return c, nil
 }
 
@@ -193,7 +176,7 @@ func (r *orchestrator) resume(ctx context.Context, before *child, at int) (*chil
 
 // takeOver starts the third sandbox while the second is at work, and shows what becomes of the second.
 func (r *orchestrator) takeOver(ctx context.Context, second *child) (*child, error) {
-	r.out.say("sandbox 3 takes over while sandbox 2 goes on")
+	r.out.Say("sandbox 3 takes over while sandbox 2 goes on")
 	third, err := r.start(ctx)
 	if err != nil {
 		return nil, err
@@ -207,8 +190,8 @@ func (r *orchestrator) takeOver(ctx context.Context, second *child) (*child, err
 		return nil, err
 	}
 	err = second.wait()
-	r.check("the second sandbox is refused with ErrFenced", second.cmd.ProcessState.ExitCode() == exitFenced, "it ended with %v", err)
-	r.out.say("sandbox 2 is refused: %s", refused.Error)
+	r.out.Check("the second sandbox is refused with ErrFenced", second.cmd.ProcessState.ExitCode() == exitFenced, "it ended with %v", err)
+	r.out.Say("sandbox 2 is refused: %s", refused.Error)
 	r.resumedAt(second, third, opened, r.lastAcked())
 	if refused.Lost != "" {
 		return third, r.showLost(ctx, refused.Lost)
@@ -218,7 +201,7 @@ func (r *orchestrator) takeOver(ctx context.Context, second *child) (*child, err
 
 // showLost reads the file in which a refused sandbox's commits are that were not shipped. It is plain SQLite; any driver opens it.
 func (r *orchestrator) showLost(ctx context.Context, path string) error {
-	db, err := sql.Open("sqlite3", fileURL(path))
+	db, err := sql.Open("sqlite3", show.FileURL(path))
 	if err != nil {
 		return err
 	}
@@ -228,22 +211,22 @@ func (r *orchestrator) showLost(ctx context.Context, path string) error {
 	if err := db.QueryRowContext(ctx, "SELECT id, package FROM steps ORDER BY id DESC LIMIT 1").Scan(&step, &pkg); err != nil {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
-	r.out.say("its file holds what it did and could not ship: step %d (%s), not acknowledged by it; sandbox 3 does it", step, pkg)
-	r.check("what was set aside is the step that was refused", r.acked[step].sandbox != 2, "step %d was acknowledged", step)
+	r.out.Say("its file holds what it did and could not ship: step %d (%s), not acknowledged by it; sandbox 3 does it", step, pkg)
+	r.out.Check("what was set aside is the step that was refused", r.acked[step].sandbox != 2, "step %d was acknowledged", step)
 	return nil
 }
 
 // resumedAt checks where a sandbox goes on: after the last step that the one before it acknowledged. One more can be there: a step whose
 // Synced reached the remote while its process was dying, so that nobody was told.
 func (r *orchestrator) resumedAt(before, c *child, opened event, acked int) {
-	r.out.say("sandbox %d resumes at step %d: sandbox %d acknowledged steps up to %d (cold start, first row after %s)",
+	r.out.Say("sandbox %d resumes at step %d: sandbox %d acknowledged steps up to %d (cold start, first row after %s)",
 		c.number, opened.Step+1, before.number, acked, opened.Stats.FirstRow.Round(time.Millisecond))
 	if opened.Step == acked+1 {
-		r.out.say("step %d had reached the remote when its sandbox ended, and nobody had been told", opened.Step)
+		r.out.Say("step %d had reached the remote when its sandbox ended, and nobody had been told", opened.Step)
 	}
-	r.check(fmt.Sprintf("sandbox %d resumes after the last acknowledged step", c.number), opened.Step == acked || opened.Step == acked+1,
+	r.out.Check(fmt.Sprintf("sandbox %d resumes after the last acknowledged step", c.number), opened.Step == acked || opened.Step == acked+1,
 		"it found %d steps done, %d were acknowledged", opened.Step, acked)
-	r.check(fmt.Sprintf("sandbox %d started with nothing but the remote", c.number), opened.Stats.ColdStart, "it found a local copy")
+	r.out.Check(fmt.Sprintf("sandbox %d started with nothing but the remote", c.number), opened.Stats.ColdStart, "it found a local copy")
 }
 
 // lastAcked is the last step that any sandbox acknowledged, 0 for none.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/examples/internal/stdlib"
 )
 
 // schema of the run's database. A step's row is written in the transaction that does the step's work: it is there if and only if the work is.
@@ -40,7 +41,7 @@ CREATE VIRTUAL TABLE IF NOT EXISTS search USING fts5(package, name, doc, content
 // agent is a sandbox's program: it does the steps of a run, one after the other.
 type agent struct {
 	number   int // of the sandbox
-	source   source
+	source   stdlib.Source
 	packages []string // step n reads packages[n-1]
 	db       *tonbo.DB
 	report   *json.Encoder // events for the orchestrator
@@ -107,7 +108,7 @@ func (a *agent) work(ctx context.Context, name string) (err error) {
 // step does step n. When it returns nil, the remote holds the step, and no other sandbox had taken over before.
 func (a *agent) step(ctx context.Context, n int, path string) error {
 	// (1) What only reads, and takes long: outside the transaction.
-	api, err := a.source.extract(ctx, path)
+	api, err := a.source.Extract(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -124,14 +125,14 @@ func (a *agent) step(ctx context.Context, n int, path string) error {
 	return a.tell(event{Kind: "step", Step: n, Package: path})
 }
 
-func (a *agent) record(ctx context.Context, n int, api *packageAPI) error {
+func (a *agent) record(ctx context.Context, n int, api *stdlib.Package) error {
 	tx, err := a.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback() // does nothing after Commit
 	if _, err := tx.ExecContext(ctx, "INSERT INTO steps(id, package, sandbox, synopsis, functions, symbols) VALUES(?, ?, ?, ?, ?, ?)",
-		n, api.path, a.number, api.synopsis, api.functions(), len(api.symbols)); err != nil {
+		n, api.Path, a.number, api.Synopsis, api.Functions(), len(api.Symbols)); err != nil {
 		return err
 	}
 	symbol, err := tx.PrepareContext(ctx, "INSERT INTO symbols(step, package, name, kind, signature, doc) VALUES(?, ?, ?, ?, ?, ?)")
@@ -139,8 +140,8 @@ func (a *agent) record(ctx context.Context, n int, api *packageAPI) error {
 		return err
 	}
 	defer symbol.Close()
-	for _, s := range api.symbols {
-		if _, err := symbol.ExecContext(ctx, n, api.path, s.name, s.kind, s.signature, s.doc); err != nil {
+	for _, s := range api.Symbols {
+		if _, err := symbol.ExecContext(ctx, n, api.Path, s.Name, s.Kind, s.Signature, s.Doc); err != nil {
 			return err
 		}
 	}
@@ -193,9 +194,9 @@ func sandboxMain(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		cancel()
 	}()
 
-	a := &agent{number: *number, source: source{*goroot}, report: json.NewEncoder(stdout)}
+	a := &agent{number: *number, source: stdlib.Source{GOROOT: *goroot}, report: json.NewEncoder(stdout)}
 	var err error
-	if a.packages, err = a.source.packages(*limit); err == nil {
+	if a.packages, err = a.source.Packages(*limit); err == nil {
 		err = a.work(ctx, *name)
 	}
 	var fenced *tonbo.FencedError

@@ -1,4 +1,5 @@
-package main
+// Package stdlib reads what every Go installation has: the standard library's source. It is the examples' input.
+package stdlib
 
 import (
 	"bytes"
@@ -19,30 +20,30 @@ import (
 	"strings"
 )
 
-// source is a Go installation's standard library.
-type source struct{ goroot string }
+// Source is a Go installation's standard library.
+type Source struct{ GOROOT string }
 
-// findSource returns the installation at goroot, or the one that built this program when goroot is "".
-func findSource(ctx context.Context, goroot string) (source, error) {
+// Find returns the installation at goroot, or the one that built this program when goroot is "".
+func Find(ctx context.Context, goroot string) (Source, error) {
 	if goroot == "" {
 		goroot = build.Default.GOROOT
 	}
 	if goroot == "" { // built with -trimpath
 		out, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 		if err != nil {
-			return source{}, fmt.Errorf("cannot find the Go installation (go env GOROOT: %w); name it with --goroot", err)
+			return Source{}, fmt.Errorf("cannot find the Go installation (go env GOROOT: %w); name it with --goroot", err)
 		}
 		goroot = strings.TrimSpace(string(out))
 	}
 	if _, err := os.Stat(filepath.Join(goroot, "src", "fmt", "print.go")); err != nil {
-		return source{}, fmt.Errorf("no standard library source in %s (%w); name a Go installation that has src/ with --goroot", goroot, err)
+		return Source{}, fmt.Errorf("no standard library source in %s (%w); name a Go installation that has src/ with --goroot", goroot, err)
 	}
-	return source{goroot}, nil
+	return Source{goroot}, nil
 }
 
-// packages returns the import paths of the standard library's public packages, sorted; at most limit of them if that is not 0.
-func (s source) packages(limit int) ([]string, error) {
-	root := filepath.Join(s.goroot, "src")
+// Packages returns the import paths of the standard library's public packages, sorted; at most limit of them if that is not 0.
+func (s Source) Packages(limit int) ([]string, error) {
+	root := filepath.Join(s.GOROOT, "src")
 	var paths []string
 	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -77,32 +78,33 @@ func (s source) packages(limit int) ([]string, error) {
 	return paths, nil
 }
 
-// packageAPI is the exported part of one package.
-type packageAPI struct {
-	path, synopsis string
-	symbols        []symbol
+// Package is the exported part of one package.
+type Package struct {
+	Path, Synopsis string
+	Symbols        []Symbol
 }
 
-type symbol struct {
-	name, kind, signature, doc string
+// Symbol is an exported name: Reader, Reader.Read.
+type Symbol struct {
+	Name, Kind, Signature, Doc string // Kind: const, var, type, func, method
 }
 
-// functions counts exported functions and methods.
-func (a *packageAPI) functions() (n int) {
-	for _, s := range a.symbols {
-		if s.kind == "func" || s.kind == "method" {
+// Functions counts exported functions and methods.
+func (a *Package) Functions() (n int) {
+	for _, s := range a.Symbols {
+		if s.Kind == "func" || s.Kind == "method" {
 			n++
 		}
 	}
 	return n
 }
 
-// extract reads a package as it is on linux/amd64 without cgo, so that every machine finds the same. A package that has nothing there has no symbols.
-func (s source) extract(ctx context.Context, path string) (*packageAPI, error) {
-	api := &packageAPI{path: path}
+// Extract reads a package as it is on linux/amd64 without cgo, so that every machine finds the same. A package that has nothing there has no symbols.
+func (s Source) Extract(ctx context.Context, path string) (*Package, error) {
+	api := &Package{Path: path}
 	bc := build.Default
-	bc.GOROOT, bc.GOOS, bc.GOARCH, bc.CgoEnabled = s.goroot, "linux", "amd64", false
-	dir := filepath.Join(s.goroot, "src", filepath.FromSlash(path))
+	bc.GOROOT, bc.GOOS, bc.GOARCH, bc.CgoEnabled = s.GOROOT, "linux", "amd64", false
+	dir := filepath.Join(s.GOROOT, "src", filepath.FromSlash(path))
 	pkg, err := bc.ImportDir(dir, 0)
 	var none *build.NoGoError
 	if errors.As(err, &none) {
@@ -127,7 +129,7 @@ func (s source) extract(ctx context.Context, path string) (*packageAPI, error) {
 	if err != nil {
 		return nil, err
 	}
-	api.synopsis = d.Synopsis(d.Doc)
+	api.Synopsis = d.Synopsis(d.Doc)
 	x := extractor{fset: fset, api: api}
 	x.values("const", d.Consts)
 	x.values("var", d.Vars)
@@ -147,12 +149,12 @@ func (s source) extract(ctx context.Context, path string) (*packageAPI, error) {
 // extractor collects symbols; err is the first one that happened.
 type extractor struct {
 	fset *token.FileSet
-	api  *packageAPI
+	api  *Package
 	err  error
 }
 
 func (x *extractor) add(name, kind, signature, doc string) {
-	x.api.symbols = append(x.api.symbols, symbol{name, kind, signature, doc})
+	x.api.Symbols = append(x.api.Symbols, Symbol{name, kind, signature, doc})
 }
 
 func (x *extractor) values(kind string, groups []*doc.Value) {
