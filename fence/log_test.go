@@ -99,8 +99,11 @@ func TestDamagedEntryIsNamed(t *testing.T) {
 			"claim": func() error { _, err := l.Claim(t.Context(), fence.ClaimOptions{}); return err },
 			"check": func() error { return stale(t, s, o).Check(t.Context()) },
 		} {
-			err := f()
-			if !errors.Is(err, fence.ErrDamaged) || !strings.Contains(err.Error(), key) {
+			err, want := f(), fence.ErrDamaged
+			if what == "newer version" {
+				want = fence.ErrNewer
+			}
+			if !errors.Is(err, want) || !strings.Contains(err.Error(), key) {
 				t.Errorf("%s, %s: got %v", what, call, err)
 			}
 			if what == "newer version" && !strings.Contains(err.Error(), "update") {

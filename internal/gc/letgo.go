@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/remote"
@@ -161,6 +162,7 @@ func (c *run) noForeignLabel(p *points, child fence.Source, horizon uint64) (boo
 			slots = append(slots, s)
 		}
 	}
+	slices.Sort(slots)
 	if err := p.load(slots); err != nil {
 		return false, err
 	}
