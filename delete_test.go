@@ -13,8 +13,8 @@ import (
 	"github.com/tonbo-go/tonbo/tonbotest"
 )
 
-// TestWriterNeedsNoPermissionToDelete: a key with Get, Put and List is enough for everything, and nothing but an index record is ever asked to be
-// deleted: this version collects nothing, so R5, R9 and R10 hold.
+// TestWriterNeedsNoPermissionToDelete: a key with Get, Put and List is enough for a writer, and nothing but an index record is asked to be deleted: collecting is
+// somebody else's (R5, R9, R10).
 func TestWriterNeedsNoPermissionToDelete(t *testing.T) {
 	store := tonbotest.NewStore(mem.New("test"))
 	store.Fail(tonbotest.Match{Op: tonbotest.Delete}, 1000, remote.ErrDenied)
