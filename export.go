@@ -66,3 +66,30 @@ func (c ctxReader) Read(p []byte) (int, error) {
 	}
 	return c.r.Read(p)
 }
+
+// plainWriter makes the copy of a database file a plain one, in rollback mode, so that it opens anywhere without a write-ahead log:
+// bytes 18 and 19 are 1 (https://sqlite.org/fileformat2.html#file_format_version_numbers).
+type plainWriter struct {
+	w    io.Writer
+	head []byte // the first bytes, until there are enough
+}
+
+const plainHead = 20
+
+func (p *plainWriter) Write(b []byte) (int, error) {
+	if len(p.head) == plainHead {
+		return p.w.Write(b)
+	}
+	n := min(plainHead-len(p.head), len(b))
+	p.head = append(p.head, b[:n]...)
+	if len(p.head) < plainHead {
+		return len(b), nil
+	}
+	head := append([]byte(nil), p.head...)
+	head[18], head[19] = 1, 1
+	if _, err := p.w.Write(head); err != nil {
+		return 0, err
+	}
+	_, err := p.w.Write(b[n:])
+	return len(b), err
+}
