@@ -378,6 +378,10 @@ func (c *compaction) write(ctx context.Context) (*base.Manifest, error) {
 	w := writers.Get().(*segment.Writer)
 	defer writers.Put(w)
 	w.Reset(int(c.state.PageSize))
+	upper, err := c.upper(ctx) // soon after choose: most of these pages have not changed since
+	if err != nil {
+		return nil, err
+	}
 	var level []base.Segment
 	var first, last uint32
 	flush := func() error {
@@ -419,7 +423,7 @@ func (c *compaction) write(ctx context.Context) (*base.Manifest, error) {
 	}
 	m := &base.Manifest{
 		ID: c.owner.ID().String(), Generation: c.owner.Generation(), Slot: c.slot, Time: time.Now().UTC(),
-		PageSize: c.state.PageSize, PageCount: c.state.PageCount, Checksum: base.SumString(c.state.Checksum), Labels: c.labels,
+		PageSize: c.state.PageSize, PageCount: c.state.PageCount, Checksum: base.SumString(c.state.Checksum), Labels: c.labels, Upper: upper,
 	}
 	if c.plan.Bottom {
 		m.Levels = [][]base.Segment{c.bottom(level)}

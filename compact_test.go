@@ -81,8 +81,10 @@ func TestBasesHoldEveryPageWhateverTheWorkload(t *testing.T) {
 			if bases == 0 {
 				t.Error("no base was made")
 			}
+			hydrated(t, db)
 			closeDB(t, db)
 			o2 := a.machine()
+			o2.Hydration = tonbo.HydrateFull
 			closeDB(t, open(t, "run", o2))
 			if !bytes.Equal(image(t, o, "run"), image(t, o2, "run")) {
 				t.Error("the rebuilt file differs from the owner's")

@@ -146,6 +146,9 @@ func (db *DB) Status() Status {
 	s.PendingCommits, s.PendingBytes = vdb.Pending()
 	s.Pages = int64(vdb.PageCount())
 	s.PagesLocal = s.Pages
+	if l := h.source(); l != nil {
+		s.PagesLocal = max(0, s.Pages-int64(l.left()))
+	}
 	s.Requests = h.counter.Counts()
 	return s
 }
@@ -197,7 +200,7 @@ func (h *handle) reopen(ctx context.Context, pool *sql.DB) error {
 		return err
 	}
 	// (3) As Open does it. Until that has succeeded, the handle is over.
-	if err := vdb.Detach(); err != nil {
+	if err := h.detach(); err != nil {
 		return err
 	}
 	h.inflight, h.behind = nil, nil

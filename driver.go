@@ -256,7 +256,7 @@ func translate(name string, vdb *vfs.Database, err error) error {
 		return err
 	}
 	var code sqlite3.ExtendedErrorCode
-	if !errors.As(err, &code) || code != vfs.CodeRefused && code != vfs.CodeUnsupported {
+	if !errors.As(err, &code) || code != vfs.CodeRefused && code != vfs.CodeUnsupported && code != vfs.CodeFetch {
 		return err
 	}
 	why := vdb.Reason(code)
@@ -264,8 +264,11 @@ func translate(name string, vdb *vfs.Database, err error) error {
 		return err
 	}
 	doing := "commit"
-	if code == vfs.CodeUnsupported {
+	switch code {
+	case vfs.CodeUnsupported:
 		doing = "execute"
+	case vfs.CodeFetch:
+		doing = "read"
 	}
 	return wrap(name, doing, fmt.Errorf("%w (%w)", why, err))
 }

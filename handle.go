@@ -50,6 +50,8 @@ type handle struct {
 	behind   error     // guarded by round: the remote holds a transaction that was rolled back here
 	tail     tail      // guarded by round
 
+	lazy *lazy // brings absent pages, nil when all are here; guarded by mu
+
 	ro *reader // set when the handle is read-only: it has no owner then
 
 	compactor compactor
@@ -126,7 +128,12 @@ func (h *handle) fenced(fe *fence.FencedError) error {
 
 // setAside copies the local database, with the commits that were not shipped, out of the way.
 func (h *handle) setAside(vdb *vfs.Database, generation uint64) (string, error) {
-	path, err := h.dir.KeepAside(generation, func(w writer) error { return vdb.CopyTo(h.life, w) })
+	ctx, cancel := withRound(h.life), func() {}
+	if s := h.source(); s != nil && s.left() > 0 { // pages have to be fetched. What does not get done is done by the next Open.
+		ctx, cancel = context.WithTimeout(ctx, h.o.SyncTimeout)
+	}
+	defer cancel()
+	path, err := h.dir.KeepAside(generation, func(w writer) error { return vdb.CopyTo(ctx, w) })
 	if err != nil {
 		return "", err
 	}
@@ -216,7 +223,7 @@ func (h *handle) close() error {
 	h.background.Wait()
 	h.end(closing, "")
 	// (4) Let go of the files. They stay: what could not be shipped is found by the next Open.
-	if derr := vdb.Detach(); derr != nil && err == nil {
+	if derr := h.detach(); derr != nil && err == nil {
 		err = wrap(h.name, "close", derr)
 	}
 	fault("close:detached")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tonbo-go/tonbo/cache"
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/pageset"
 	"github.com/tonbo-go/tonbo/internal/segment"
 	"github.com/tonbo-go/tonbo/remote"
 	"github.com/tonbo-go/tonbo/vfs"
@@ -135,6 +136,16 @@ func (h *handle) takeOver(ctx context.Context, head *fence.Entry) error {
 	if err := h.attach(ctx, owner, local, cold, t); err != nil {
 		return err
 	}
+	if s := h.source(); s != nil {
+		switch h.o.Hydration {
+		case HydrateBackground:
+			s.hydrate()
+		case HydrateFull:
+			if err := h.hydrated(ctx); err != nil {
+				return errors.Join(err, h.detach())
+			}
+		}
+	}
 	// (4) Commits set aside are named until somebody has taken the file away: a process may have died before it could tell.
 	if h.lost == "" {
 		if h.lost, err = h.dir.Kept(); err != nil {
@@ -143,6 +154,19 @@ func (h *handle) takeOver(ctx context.Context, head *fence.Entry) error {
 	}
 	fault("open:attached")
 	return nil
+}
+
+// detach ends the observation of the local file, and the fetching of its pages.
+func (h *handle) detach() error {
+	h.mu.Lock()
+	vdb, lazy := h.vdb, h.lazy
+	h.lazy = nil
+	h.mu.Unlock()
+	err := vdb.Detach()
+	if lazy != nil {
+		err = errors.Join(err, lazy.close())
+	}
+	return err
 }
 
 // notAhead refuses a remote that has lost what it acknowledged: the local copy knows a later slot of the same incarnation.
@@ -173,13 +197,31 @@ type local struct {
 	pageCount uint32
 	unshipped []vfs.PageSum // pages that differ from the last shipped state
 	changed   bool          // it does differ
+	present   *pageset.Bits // pages that are in the file; nil: all
 }
 
-func (h *handle) attach(ctx context.Context, owner *fence.Owner, l *local, cold bool, t *tailReader) error {
+func (h *handle) attach(ctx context.Context, owner *fence.Owner, l *local, cold bool, t *tailReader) (err error) {
+	if h.tail, err = t.tail(ctx); err != nil {
+		return err
+	}
+	var source vfs.PageSource
+	var lazy *lazy
+	if l.present != nil {
+		slot, count, _ := h.dir.Position()
+		if lazy, err = h.newLazy(h.newLocator(h.tail.clone(), t.base, slot, int(owner.State().PageSize), count), l.present); err != nil {
+			return err
+		}
+		defer func() {
+			if err != nil {
+				lazy.close()
+			}
+		}()
+		source = lazy
+	}
 	_, shipped, _ := h.dir.Position()
 	vdb, err := vfs.Attach(h.dir.Path(), vfs.Options{
 		PageSize: int(owner.State().PageSize), PageCount: l.pageCount, Sum: segment.PageSum,
-		BeforeCommit: h.beforeCommit(), AfterCommit: h.committed, Behind: h.fellBehind, Fault: vfsFault,
+		Source: source, BeforeCommit: h.beforeCommit(), AfterCommit: h.committed, Behind: h.fellBehind, Fault: vfsFault,
 		BeforeReset: func(s vfs.Spill) error {
 			fault("spill")
 			if _, n, _ := h.dir.Position(); s.MinCount < n {
@@ -201,13 +243,10 @@ func (h *handle) attach(ctx context.Context, owner *fence.Owner, l *local, cold 
 		vdb.MarkDirty(l.unshipped, shipped)
 		h.committed()
 	}
-	if h.tail, err = t.tail(ctx); err != nil {
-		return err
-	}
 	h.compactor = compactor{base: t.base}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.owner, h.vdb, h.cold = owner, vdb, cold
+	h.owner, h.vdb, h.cold, h.lazy = owner, vdb, cold, lazy
 	h.epoch.Add(1)
 	return nil
 }
@@ -305,7 +344,7 @@ func (h *handle) warmStart(ctx context.Context, owner *fence.Owner, t *tailReade
 	if err := h.dir.SetGeneration(owner.Generation(), owner.Slot()); err != nil {
 		return nil, err
 	}
-	l := &local{pageCount: rec.PageCount, changed: len(rec.Unshipped) > 0}
+	l := &local{pageCount: rec.PageCount, changed: len(rec.Unshipped) > 0, present: rec.Present}
 	for _, p := range rec.Unshipped {
 		l.unshipped = append(l.unshipped, vfs.PageSum{Page: p, Sum: rec.Sums[p-1]})
 	}
@@ -370,7 +409,7 @@ func (h *handle) saveFile(ctx context.Context, generation uint64, why string) er
 	if fi, err := os.Stat(h.dir.Path()); errors.Is(err, os.ErrNotExist) || err == nil && fi.Size() == 0 {
 		return nil
 	}
-	path, err := h.dir.KeepAside(generation, func(w io.Writer) error { return h.dir.CopyTo(ctx, &plainWriter{w: w}, nil) })
+	path, err := h.dir.KeepAside(generation, func(w io.Writer) error { return h.dir.CopyTo(ctx, &plainWriter{w: w}, h.fillAsOf(h.dir.State())) })
 	if err != nil {
 		return fmt.Errorf("commits that were not shipped could not be set aside: %w", err)
 	}
@@ -387,6 +426,9 @@ func (h *handle) coldStart(ctx context.Context, owner *fence.Owner, t *tailReade
 	if err := h.dir.Reset(); err != nil {
 		return nil, err
 	}
+	if h.lazily(owner.State()) {
+		return h.lazyStart(ctx, owner, t, nil)
+	}
 	r, err := h.newRestorer(h.dir.Path(), owner.State(), t, nil)
 	if err != nil {
 		return nil, err
@@ -394,8 +436,20 @@ func (h *handle) coldStart(ctx context.Context, owner *fence.Owner, t *tailReade
 	return h.rebuild(ctx, owner, r, 0)
 }
 
-// catchUp writes the pages that others have changed into a local copy that is exactly an earlier slot.
+// catchUp writes the pages that others have changed into a local copy that is exactly an earlier slot, or lets them be absent. nil: it cannot be used.
 func (h *handle) catchUp(ctx context.Context, owner *fence.Owner, t *tailReader, st *cache.State) (*local, error) {
+	if st.Known != nil || h.lazily(owner.State()) {
+		straight, err := t.straight(ctx, st.Slot)
+		if err != nil {
+			return nil, err
+		}
+		if straight {
+			return h.lazyStart(ctx, owner, t, st)
+		}
+		if st.Known != nil {
+			return nil, nil
+		}
+	}
 	if err := h.dir.Vacate(); err != nil { // until it is done the copy is neither state
 		return nil, err
 	}

@@ -15,11 +15,11 @@ import (
 // Hydration says when the pages of a cold start are fetched.
 type Hydration int
 
-// All of them fetch every page before Open returns in this version.
+// A database of up to 1 MiB is always fetched before Open returns.
 const (
-	HydrateBackground Hydration = iota
-	HydrateNone
-	HydrateFull
+	HydrateBackground Hydration = iota // Open returns at once; pages are fetched when they are read, and all others in the background
+	HydrateNone                        // pages are fetched when they are read, or by [DB.Hydrated]
+	HydrateFull                        // every page is fetched, and the whole compared with its checksum, before Open returns
 )
 
 // Options of Open and NewClient. The zero value works when $TONBO_URL is set.
@@ -30,7 +30,7 @@ type Options struct {
 	Remote remote.Store
 	// Dir holds local copies, one folder a database. Default $TONBO_DIR, else the user's cache directory + /tonbo, else the temporary directory + /tonbo.
 	Dir string
-	// Hydration of a cold start.
+	// Hydration says when the pages that are not in the local copy are fetched. Default HydrateBackground.
 	Hydration Hydration
 	// Strict makes COMMIT wait until the remote holds the transaction; refused, it fails and leaves no trace.
 	Strict bool
@@ -63,7 +63,7 @@ type Options struct {
 // Progress of long work.
 type Progress struct {
 	Name  string // database
-	Doing string // "restore", "ship"
+	Doing string // "restore", "hydrate", "ship"
 	Done  int64  // bytes of pages
 	Total int64  // bytes of pages, 0 while unknown
 }

@@ -55,7 +55,6 @@ var writers = sync.Pool{New: func() any { return segment.NewWriter(4096) }}
 
 // encode reads the changed pages and packs them: into the entry's payload, or, when there are many, into segments spooled to the local disk.
 func (h *handle) encode(ctx context.Context, c *vfs.Changes, owner *fence.Owner) (*shipment, error) {
-	_, oldCount, sum := h.dir.Position()
 	sh := &shipment{changes: c, slot: owner.Slot() + 1, pages: make([]cache.PageSum, 0, c.Len())}
 	w := writers.Get().(*segment.Writer)
 	defer writers.Put(w)
@@ -70,7 +69,11 @@ func (h *handle) encode(ctx context.Context, c *vfs.Changes, owner *fence.Owner)
 	header := segment.Header{
 		Kind: segment.KindSegment, ID: owner.ID(), Generation: owner.Generation(), Slot: sh.slot, From: sh.slot, Time: now(), PageSize: uint32(c.PageSize), PageCount: c.PageCount,
 	}
-	err := c.Each(func(pgno uint32, page []byte, s uint64) error {
+	sum, err := h.sumWithout(ctx, c.Pages(), c.PageCount)
+	if err != nil {
+		return sh, err
+	}
+	err = c.Each(func(pgno uint32, page []byte, s uint64) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -80,15 +83,12 @@ func (h *handle) encode(ctx context.Context, c *vfs.Changes, owner *fence.Owner)
 			}
 			w.Reset(c.PageSize)
 		}
-		sum ^= h.dir.PageSum(pgno) ^ s
+		sum ^= s
 		sh.pages = append(sh.pages, cache.PageSum{Page: pgno, Sum: s})
 		return w.Add(pgno, page)
 	})
 	if err != nil {
 		return sh, err
-	}
-	for p := c.PageCount + 1; p <= oldCount; p++ { // given up by a shrink
-		sum ^= h.dir.PageSum(p)
 	}
 	if sh.spool != nil {
 		if err := sh.spool.add(h.name, header, w); err != nil {

@@ -26,6 +26,7 @@ func (h *handle) ship(ctx context.Context, kind fence.Kind, label string) error 
 	if err := h.ended(); err != nil {
 		return err
 	}
+	ctx = withRound(ctx)
 	owner, vdb := h.current()
 	// (1) What is pending first, with the same bytes (R2).
 	looked, err := h.settle(ctx)
@@ -37,6 +38,9 @@ func (h *handle) ship(ctx context.Context, kind fence.Kind, label string) error 
 	take := vdb.Take
 	if whole {
 		take = vdb.TakeAll
+	}
+	if err := h.prepare(ctx, vdb); err != nil {
+		return err
 	}
 	changes, err := take(ctx)
 	if err != nil {
@@ -156,6 +160,9 @@ func (h *handle) stored(sh *shipment, e *fence.Entry) {
 	}
 	fault("ship:recorded")
 	sh.changes.Shipped()
+	if s := h.source(); s != nil {
+		s.settle()
+	}
 	h.push(e, sh.draft.Payload, sh.draft.Whole)
 }
 
@@ -193,6 +200,7 @@ func (h *handle) strictCommit(ctx context.Context, held *vfs.Held) error {
 	if _, err := h.settle(ctx); err != nil {
 		return h.unsynced("commit", err)
 	}
+	ctx = withRound(ctx)
 	owner, _ := h.current()
 	changes := held.Take(ctx)
 	h.dir.Captured()

@@ -93,6 +93,13 @@ func (h *handle) push(e *fence.Entry, payload []byte, whole bool) {
 	h.tail.bytes += te.bytes
 }
 
+// clone copies what add and drop change.
+func (t *tail) clone() tail {
+	c := *t
+	c.entries = append([]tailEntry(nil), t.entries...)
+	return c
+}
+
 // drop removes the entries up to slot: a base covers them.
 func (t *tail) drop(slot uint64) {
 	rest := tail{}

@@ -24,6 +24,8 @@ const (
 	CodeRefused sqlite3.ExtendedErrorCode = sqlite3.ExtendedErrorCode(sqlite3.READONLY) | 0x7b<<8
 	// CodeUnsupported ends a change that cannot be replicated.
 	CodeUnsupported sqlite3.ExtendedErrorCode = sqlite3.ExtendedErrorCode(sqlite3.READONLY) | 0x7c<<8
+	// CodeFetch ends what reads a page that the source could not bring.
+	CodeFetch sqlite3.ExtendedErrorCode = sqlite3.ExtendedErrorCode(sqlite3.IOERR) | 0x7d<<8
 )
 
 // Errors, for errors.Is.

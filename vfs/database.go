@@ -24,6 +24,7 @@ type Database struct {
 
 	lastUnsupported atomic.Pointer[error]
 	lastRefused     atomic.Pointer[error] // by BeforeCommit
+	lastFetch       atomic.Pointer[error] // of the source
 
 	// ckpt is held shared while pages are read back, and exclusively while the place of a committed page changes: main-file writes,
 	// restart, truncation and deletion of the write-ahead log. Commits go on meanwhile. Taken before mu.
@@ -124,6 +125,10 @@ func (d *Database) Reason(code sqlite3.ExtendedErrorCode) error {
 			return *p
 		}
 		return ErrUnsupported
+	case CodeFetch:
+		if p := d.lastFetch.Load(); p != nil {
+			return *p
+		}
 	}
 	return nil
 }

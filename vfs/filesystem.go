@@ -111,7 +111,8 @@ func (f *mainFile) ReadAt(p []byte, off int64) (int, error) {
 			if ctx.Err() != nil {
 				return 0, sqlite3.INTERRUPT
 			}
-			return 0, vfs.SystemError(err, sqlite3.IOERR_READ)
+			f.db.lastFetch.Store(&err)
+			return 0, vfs.SystemError(err, CodeFetch)
 		}
 	}
 	return f.File.ReadAt(p, off)

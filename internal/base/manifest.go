@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/tonbo-go/tonbo/internal/segment"
 )
 
 // Format is the manifest's format number. Another one is refused.
@@ -30,7 +32,32 @@ type Manifest struct {
 	Checksum   string      `json:"checksum"`   // database checksum, 16 hexadecimal digits
 	Levels     [][]Segment `json:"levels"`     // newest first; the last one is the bottom
 	Marks      []Mark      `json:"marks,omitempty"`
+	Upper      *Upper      `json:"upper,omitempty"`
 	Labels     []Labelled  `json:"labels,omitempty"` // every labelled point of the incarnation up to Slot, oldest first
+}
+
+// Upper is a bounded copy of pages in the levels, those that any query reads first: page 1, the schema, roots and interior pages of b-trees. A reader may ignore it.
+type Upper struct {
+	Pages   int    `json:"pages"`
+	Sum     string `json:"sum"`     // payload checksum, 16 hexadecimal digits
+	Payload []byte `json:"payload"` // as that of a segment
+}
+
+// EachUpper calls fn with each page of Upper. A page's bytes are valid during the call. Errors: fn's, and those of package segment.
+func (m *Manifest) EachUpper(fn func(pgno uint32, page []byte) error) error {
+	if m.Upper == nil {
+		return nil
+	}
+	sum, err := parseSum(m.Upper.Sum)
+	if err != nil {
+		return err
+	}
+	h := &segment.Header{Kind: segment.KindSegment, PageSize: m.PageSize, PageCount: m.PageCount, PayloadSize: int64(len(m.Upper.Payload)), PayloadSum: sum}
+	ix, err := segment.DecodeIndex(m.Upper.Payload, h)
+	if err != nil {
+		return err
+	}
+	return segment.EachPage(h, ix, m.Upper.Payload, fn)
 }
 
 // Labelled is a point that has a label.
@@ -104,10 +131,12 @@ func Decode(b []byte) (*Manifest, error) {
 }
 
 // Sum returns the database checksum.
-func (m *Manifest) Sum() (uint64, error) {
+func (m *Manifest) Sum() (uint64, error) { return parseSum(m.Checksum) }
+
+func parseSum(s string) (uint64, error) {
 	var x uint64
-	if n, err := fmt.Sscanf(m.Checksum, "%016x", &x); err != nil || n != 1 || len(m.Checksum) != 16 {
-		return 0, fmt.Errorf("%w: checksum %q", ErrFormat, m.Checksum)
+	if n, err := fmt.Sscanf(s, "%016x", &x); err != nil || n != 1 || len(s) != 16 {
+		return 0, fmt.Errorf("%w: checksum %q", ErrFormat, s)
 	}
 	return x, nil
 }

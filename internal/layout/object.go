@@ -33,8 +33,9 @@ type Object struct {
 	pageSize int
 	load     func(ctx context.Context) (Part, error) // reads the index otherwise than from the object's end
 
-	turn  chan struct{} // held by who reads the index
-	known atomic.Pointer[Part]
+	turn    chan struct{} // held by who reads the index
+	guessed atomic.Bool
+	known   atomic.Pointer[Part]
 }
 
 // Part is what is known of an object.
@@ -160,9 +161,9 @@ type Window struct {
 }
 
 // Guess reads the bytes, at most n, in the middle of which a page of the object is, if all its pages are stored equally well: with
-// luck it saves waiting for the map first.
+// luck it saves waiting for the map first. Only the first call reads; later ones return nil.
 func (o *Object) Guess(ctx context.Context, pgno uint32, n int64) (*Window, error) {
-	if o.load != nil || o.Size == 0 || o.store == nil {
+	if o.load != nil || o.Size == 0 || o.store == nil || o.guessed.Swap(true) {
 		return nil, nil
 	}
 	mid := int64(float64(o.Size) * (float64(pgno-o.First) + .5) / (float64(o.Last-o.First) + 1))
@@ -174,13 +175,9 @@ func (o *Object) Guess(ctx context.Context, pgno uint32, n int64) (*Window, erro
 	return &Window{o, at, b.ETag, b.Body}, nil
 }
 
-// Holds tells whether the blocks i to j-1 of the object are within the window.
-func (w *Window) Holds(i, j int) bool {
-	if w == nil {
-		return false
-	}
-	p := w.o.known.Load()
-	if p == nil || p.ETag != w.etag {
+// holds tells whether the blocks i to j-1 of o are within the window.
+func (w *Window) holds(o *Object, p *Part, i, j int) bool {
+	if w == nil || w.o != o || p.ETag != w.etag {
 		return false
 	}
 	from, to := p.Start+p.Index.Blocks[i].Offset, p.Start+end(&p.Index.Blocks[j-1])
@@ -199,7 +196,7 @@ func (o *Object) Blocks(ctx context.Context, i, j int, w *Window, fn func(pgno u
 	switch {
 	case p.Payload != nil:
 		stored = p.Payload[from:to]
-	case w.Holds(i, j):
+	case w.holds(o, p, i, j):
 		stored = w.bytes[p.Start+from-w.at : p.Start+to-w.at]
 	default:
 		r, err := o.get(ctx, remote.GetOptions{Offset: p.Start + from, Length: to - from, IfMatch: p.ETag})

@@ -1,0 +1,217 @@
+package tonbo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tonbo-go/tonbo/internal/layout"
+	"github.com/tonbo-go/tonbo/internal/segment"
+	"github.com/tonbo-go/tonbo/remote"
+)
+
+const (
+	hydrators   = 6       // units on the way at once: memory stays under hydrators times twice hydrateUnit
+	hydrateUnit = 4 << 20 // bytes of pages that are fetched together
+	gapBlocks   = 2       // blocks that nobody needs and that are fetched rather than asking twice
+	yieldEvery  = 2 * time.Millisecond
+	yieldLimit  = 100 // times yieldEvery: then a unit goes on although reads are waiting, so that they cannot keep it away for ever
+)
+
+// Hydrated waits until every page is in the local copy and the whole has been compared with the database checksum. With HydrateNone it is what starts
+// the fetching. [ErrCorrupt]: the remote lacks a page, or the whole is not what its writer shipped. A ctx that ends first leaves the fetching under way; its error
+// tells what is in the way.
+func (db *DB) Hydrated(ctx context.Context) error {
+	return wrap(db.h.name, "hydrate", db.h.hydrated(ctx))
+}
+
+func (h *handle) hydrated(ctx context.Context) error {
+	s := h.source()
+	if s == nil {
+		return nil
+	}
+	s.hydrate()
+	select {
+	case <-s.done:
+	default:
+		select {
+		case <-s.done:
+		case <-s.ctx.Done():
+			return ErrClosed
+		case <-ctx.Done():
+			s.state.Lock()
+			defer s.state.Unlock()
+			err := fmt.Errorf("%d pages are not here yet: %w", s.left(), ctx.Err())
+			if s.state.last != nil {
+				err = fmt.Errorf("%w; the last try: %w", err, s.state.last)
+			}
+			return err
+		}
+	}
+	s.state.Lock()
+	defer s.state.Unlock()
+	return s.state.err
+}
+
+// hydrate starts fetching everything, once.
+func (s *lazy) hydrate() {
+	s.once.Do(func() {
+		s.h.mu.Lock()
+		defer s.h.mu.Unlock()
+		if s.ctx.Err() != nil {
+			return
+		}
+		s.workers.Add(1)
+		go func() {
+			defer s.workers.Done()
+			s.fetchAll()
+		}()
+	})
+}
+
+// fetchAll fetches every page, again and again until none is left. Passing trouble is waited out; an object that is missing or damaged ends it.
+func (s *lazy) fetchAll() {
+	var b remote.Backoff
+	for before := s.left(); ; {
+		s.settle()
+		select {
+		case <-s.done:
+			return
+		default:
+		}
+		l := s.loc.Load()
+		err := s.fetchPass(l)
+		s.state.Lock()
+		s.state.last = err
+		s.state.Unlock()
+		switch {
+		case s.ctx.Err() != nil:
+			return
+		case errors.Is(err, layout.ErrMissing) && s.relocate(s.ctx, l):
+		case errors.Is(err, layout.ErrMissing), errors.Is(err, layout.ErrDamaged), errors.Is(err, ErrCorrupt):
+			s.h.o.Logger.Warn("hydration ended", "event", "hydration_failed", "database", s.h.name, "error", err)
+			s.fail(s.h.told(err))
+			return
+		default: // with no error, pages are left that only a checkpoint can bring: their newest version is in the write-ahead log
+			if err != nil {
+				s.h.o.Logger.Warn("hydration interrupted; it is tried again", "event", "hydration_interrupted", "database", s.h.name, "error", err)
+			}
+			if s.left() > 0 || err != nil {
+				if b.Wait(s.ctx, err) != nil {
+					return
+				}
+			}
+		}
+		if left := s.left(); left < before {
+			before, b = left, remote.Backoff{}
+		}
+	}
+}
+
+// fetchPass fetches what is absent or not known, in the order of pages.
+func (s *lazy) fetchPass(l *locator) error {
+	if _, err := l.objects(s.ctx); err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(s.ctx)
+	g.SetLimit(hydrators)
+	unit := uint32(max(1, hydrateUnit/s.size))
+	for first := uint32(1); first <= l.pageCount && ctx.Err() == nil; first += unit {
+		last := min(first+unit-1, l.pageCount)
+		var pages []uint32
+		for p := first; p <= last; p++ {
+			if p != s.lock && s.owed(l, p) {
+				pages = append(pages, p)
+			}
+		}
+		if len(pages) > 0 {
+			g.Go(func() error {
+				s.yield(ctx)
+				return s.fetchPages(ctx, l, pages)
+			})
+		}
+		if last == l.pageCount {
+			break
+		}
+	}
+	return g.Wait()
+}
+
+// owed tells whether a page is to be fetched.
+func (s *lazy) owed(l *locator, p uint32) bool {
+	_, known := s.h.dir.Sum(p)
+	return !known || !l.newest && s.isAbsent(p)
+}
+
+// yield lets reads of SQLite go first.
+func (s *lazy) yield(ctx context.Context) {
+	for range yieldLimit {
+		if s.waiting.Load() == 0 {
+			return
+		}
+		t := time.NewTimer(yieldEvery)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return
+		}
+	}
+}
+
+// span is blocks of one object that are fetched with one request.
+type span struct {
+	o    *layout.Object
+	i, j int
+}
+
+// fetchPages fetches the blocks of the given pages, which ascend.
+func (s *lazy) fetchPages(ctx context.Context, l *locator, pages []uint32) error {
+	unit := uint32(max(1, hydrateUnit/s.size))
+	for len(pages) > 0 {
+		n := 1
+		for n < len(pages) && pages[n]-pages[0] < unit {
+			n++
+		}
+		if err := s.fetchNear(ctx, l, pages[:n]); err != nil {
+			return err
+		}
+		pages = pages[n:]
+	}
+	return nil
+}
+
+// fetchNear fetches pages that are within one unit of each other.
+func (s *lazy) fetchNear(ctx context.Context, l *locator, pages []uint32) error {
+	first, last := pages[0], pages[len(pages)-1]
+	if err := l.readMapsOf(ctx, first, last); err != nil {
+		return err
+	}
+	places := l.places(first, last)
+	objects := *l.ready.Load()
+	open := map[int32]*span{}
+	var spans []*span
+	for _, p := range pages {
+		at := places[p-first]
+		if at.object < 0 {
+			return fmt.Errorf("%w: page %d as of slot %d is in no object", ErrCorrupt, p, l.slot)
+		}
+		b := int(at.block)
+		t := open[at.object]
+		if t == nil || b >= t.j+gapBlocks || (b+1-t.i)*segment.BlockSize > hydrateUnit+segment.BlockSize {
+			t = &span{objects[at.object], b, b}
+			open[at.object] = t
+			spans = append(spans, t)
+		}
+		t.j = max(t.j, b+1)
+	}
+	for _, t := range spans {
+		if _, err := s.fetch(ctx, l, t.o, t.i, t.j, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
