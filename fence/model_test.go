@@ -75,9 +75,6 @@ type variant struct {
 // enough seeds to find any variant: most are found among the first thirty.
 const enough = 8000
 
-// redundant are rules that the model does not need: others stand in for them.
-var redundant = map[string]bool{}
-
 func variants() (v []variant) {
 	for _, name := range fence.Broken() {
 		v = append(v, variant{name: name})
