@@ -190,9 +190,14 @@ func (h *handle) labelFloor(head *fence.Entry, m *base.Manifest) uint64 {
 	return max(m.Slot, 1) - 1
 }
 
+// manifestOf is the base of its own incarnation that e stands on. A fork that has made none yet stands on its source's, whose slots and labels are not the fork's: nil.
 func (h *handle) manifestOf(ctx context.Context, e *fence.Entry) (*base.Manifest, error) {
 	if e.Base == "" {
 		return nil, nil
 	}
-	return h.readBase(ctx, e)
+	m, err := h.readBase(ctx, e)
+	if err != nil || m.ID != e.ID.String() {
+		return nil, err
+	}
+	return m, nil
 }

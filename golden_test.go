@@ -3,6 +3,7 @@ package tonbo_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/tonbo-go/tonbo"
@@ -87,5 +88,59 @@ func TestClientCountsItsOwnCalls(t *testing.T) {
 	}
 	if got := c.Requests(); got.List <= fork.List {
 		t.Errorf("History was not counted: %+v", got)
+	}
+}
+
+func TestForksLabelsAreItsOwn(t *testing.T) {
+	ctx := context.Background()
+	a := newAccount(t)
+	db, _ := stepped(t, a, "golden", 20, nil)
+	if err := db.Compact(ctx, true); err != nil { // the base that the fork begins on lists the source's labels
+		t.Fatal(err)
+	}
+	if b := db.Base(); b == nil || len(b.Labels) != 20 {
+		t.Fatalf("the source's base: %+v", b)
+	}
+	closeDB(t, db)
+	c := client(t, a)
+	fork(t, c, "golden", "f", nil)
+	f := open(t, "f", a.machine())
+	want := map[int]string{}
+	for i := range 30 { // its slots have the numbers of the source's, below the base's and beyond
+		exec(t, f, "INSERT INTO t(v) VALUES(1)")
+		if _, err := f.Checkpoint(ctx, fmt.Sprint("own-", i)); err != nil {
+			t.Fatal(err)
+		}
+		want[i] = rows(t, f, stateQuery)
+	}
+	at := func(label string) (*tonbo.DB, error) {
+		o := a.machine()
+		o.At = tonbo.Label(label)
+		return tonbo.OpenReadOnly(ctx, "f", o)
+	}
+	for range 2 { // on the source's base; on one of its own
+		for i, w := range want {
+			ro, err := at(fmt.Sprint("own-", i))
+			if err != nil {
+				t.Errorf("own-%d: %v", i, err)
+				continue
+			}
+			if got := rows(t, ro, stateQuery); got != w {
+				t.Errorf("own-%d: got %s, want %s", i, got, w)
+			}
+			closeDB(t, ro)
+		}
+		for _, label := range []string{"step-0", "step-7", "step-19"} {
+			ro, err := at(label)
+			if err == nil {
+				t.Errorf("the source's label %q is the fork's %v", label, ro.Status().Point)
+				closeDB(t, ro)
+			} else if !errors.Is(err, tonbo.ErrPointGone) {
+				t.Errorf("%q: %v", label, err)
+			}
+		}
+		if err := f.Compact(ctx, true); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
