@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/remote"
 )
@@ -116,10 +118,8 @@ func (c *run) collect() error {
 		return err
 	}
 	// 6. By each pin.
-	for _, key := range pins {
-		if err := c.pinned(p, key); err != nil {
-			return err
-		}
+	if err := c.pinned(p, pins); err != nil {
+		return err
 	}
 	// 7. By each label. Slots below the horizon are read here to know what they are.
 	if err := p.load(slots); err != nil {
@@ -155,24 +155,26 @@ func (c *run) collect() error {
 	}
 	// 9. Delete the rest: bases before the segments that they name.
 	slices.SortFunc(objects, func(a, b remote.Info) int { return strings.Compare(a.Key, b.Key) })
+	var bases, segments, entries []remote.Info
 	for _, i := range objects {
-		if needObject[i.Key] {
-			continue
-		}
-		n := &c.r.Segments
-		if kindOf(i.Key) == "base" {
-			n = &c.r.Bases
-		}
-		if err := c.delete(i, n); err != nil {
-			return err
+		switch {
+		case needObject[i.Key]:
+		case kindOf(i.Key) == "base":
+			bases = append(bases, i)
+		default:
+			segments = append(segments, i)
 		}
 	}
 	for _, s := range slots {
-		h := p.headers[s]
-		if h == nil || p.needSlot[s] || c.keepsSlot(h) || s == head.Slot {
-			continue
+		if h := p.headers[s]; h != nil && !p.needSlot[s] && !c.keepsSlot(h) && s != head.Slot {
+			entries = append(entries, p.slots[s])
 		}
-		if err := c.delete(p.slots[s], &c.r.Slots); err != nil {
+	}
+	for _, d := range []struct {
+		objects []remote.Info
+		n       *int
+	}{{bases, &c.r.Bases}, {segments, &c.r.Segments}, {entries, &c.r.Slots}} {
+		if err := c.deleteAll(d.objects, d.n); err != nil {
 			return err
 		}
 	}
@@ -259,27 +261,53 @@ func (c *run) candidates(p *points, objects []remote.Info, b bound) (may []remot
 	return may, released
 }
 
-// pinned adds what a pin's point stands on. A pin of nothing, as a fork that came too late leaves it behind, holds nothing.
-func (c *run) pinned(p *points, key string) error {
+// pinned adds what the points of pins stand on. A pin of nothing, as a fork that came too late leaves it behind, holds nothing.
+func (c *run) pinned(p *points, keys []string) error {
 	if c.o.broken == PinsIgnored {
 		return nil
 	}
-	if _, ok := fence.ParsePinKey(key); !ok {
-		return fmt.Errorf("%w: %s/%s is not a pin: move it away", fence.ErrDamaged, c.store, key)
-	}
-	o, err := c.store.Get(c.ctx, key, remote.GetOptions{})
-	if errors.Is(err, remote.ErrNotFound) {
-		return nil // let go of since
-	}
-	if err != nil {
+	pins := make([]fence.Pin, len(keys))
+	read := func(ctx context.Context, i int) (err error) {
+		if _, ok := fence.ParsePinKey(keys[i]); !ok {
+			return fmt.Errorf("%w: %s/%s is not a pin: move it away", fence.ErrDamaged, c.store, keys[i])
+		}
+		o, err := c.store.Get(ctx, keys[i], remote.GetOptions{})
+		if errors.Is(err, remote.ErrNotFound) {
+			return nil // let go of since
+		}
+		if err == nil {
+			pins[i], err = fence.DecodePin(keys[i], o.Body)
+		}
 		return err
 	}
-	pin, err := fence.DecodePin(key, o.Body)
-	if err != nil {
+	if err := c.each(len(keys), read); err != nil {
 		return err
 	}
-	if err := p.stand(pin.Source.Slot); !errors.Is(err, errAbsent) {
-		return err
+	for _, pin := range pins {
+		if pin.Source.Slot == 0 {
+			continue
+		}
+		if err := p.stand(pin.Source.Slot); err != nil && !errors.Is(err, errAbsent) {
+			return err
+		}
 	}
 	return nil
+}
+
+// each runs f for 0 to n-1, several at once.
+func (c *run) each(n int, f func(ctx context.Context, i int) error) error {
+	if c.o.Parallel == 1 {
+		for i := range n {
+			if err := f(c.ctx, i); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	g, ctx := errgroup.WithContext(c.ctx)
+	g.SetLimit(c.o.Parallel)
+	for i := range n {
+		g.Go(func() error { return f(ctx, i) })
+	}
+	return g.Wait()
 }

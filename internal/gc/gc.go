@@ -34,7 +34,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/remote"
@@ -179,32 +182,66 @@ func (c *run) list(prefix string, fn func(remote.Info)) error {
 }
 
 // delete removes an object and counts it in n. A refusal is no failure: it is counted, and no more of that kind are tried.
-func (c *run) delete(i remote.Info, n *int) error {
-	if c.o.DryRun {
-		c.r.Garbage = append(c.r.Garbage, i.Key)
-		*n++
-		c.r.Bytes += i.Size
-		return nil
+func (c *run) delete(i remote.Info, n *int) error { return c.deleteAll([]remote.Info{i}, n) }
+
+// deleteAll removes objects of one kind: the first, and then the others at once, in any order.
+func (c *run) deleteAll(objects []remote.Info, n *int) error {
+	for k, i := range objects {
+		if k > 0 && c.o.Parallel > 1 && !c.o.DryRun && !c.stop[kindOf(i.Key)] {
+			return c.deleteBeside(objects[k:], n)
+		}
+		if err := c.count(i, n, c.remove(c.ctx, i)); err != nil {
+			return err
+		}
 	}
-	kind := kindOf(i.Key)
-	if c.stop[kind] {
-		c.r.Denied++
-		return nil
+	return nil
+}
+
+func (c *run) deleteBeside(objects []remote.Info, n *int) error {
+	g, ctx := errgroup.WithContext(c.ctx)
+	g.SetLimit(c.o.Parallel)
+	var mu sync.Mutex
+	for _, i := range objects {
+		g.Go(func() error {
+			err := c.store.Delete(ctx, i.Key)
+			mu.Lock()
+			defer mu.Unlock()
+			return c.count(i, n, err)
+		})
 	}
-	err := c.store.Delete(c.ctx, i.Key)
+	return g.Wait()
+}
+
+var errNotTried = errors.New("not tried")
+
+func (c *run) remove(ctx context.Context, i remote.Info) error {
 	switch {
+	case c.o.DryRun:
+		c.r.Garbage = append(c.r.Garbage, i.Key)
+		return nil
+	case c.stop[kindOf(i.Key)]:
+		return errNotTried
+	}
+	return c.store.Delete(ctx, i.Key)
+}
+
+// count takes in what has become of a deletion.
+func (c *run) count(i remote.Info, n *int, err error) error {
+	switch {
+	case err == errNotTried:
+		c.r.Denied++
 	case errors.Is(err, remote.ErrDenied):
-		c.stop[kind] = true
+		c.stop[kindOf(i.Key)] = true
 		c.r.Denied++
 		if c.r.Refusal == nil {
 			c.r.Refusal = err
 		}
-		return nil
 	case err != nil:
 		return fmt.Errorf("collect %q: %w", c.name, err)
+	default:
+		*n++
+		c.r.Bytes += i.Size
 	}
-	*n++
-	c.r.Bytes += i.Size
 	return nil
 }
 

@@ -146,10 +146,8 @@ func (c *run) mayLetGo(child fence.Source) (bool, error) {
 		return false, err
 	}
 	if c.o.broken != OwnPinsIgnored {
-		for _, key := range own {
-			if err := c.pinned(p, key); err != nil || p.foreign {
-				return false, err
-			}
+		if err := c.pinned(p, own); err != nil || p.foreign {
+			return false, err
 		}
 	}
 	return c.noForeignLabel(p, child, from)

@@ -1,10 +1,10 @@
 package gc
 
 import (
+	"context"
 	"errors"
 	"fmt"
-
-	"golang.org/x/sync/errgroup"
+	"slices"
 
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/base"
@@ -104,36 +104,26 @@ func (p *points) header(slot uint64) (*header, error) {
 	return p.keep(slot, e), nil
 }
 
-// load reads many headers at once. Slots that are no longer there are left out.
+// load reads many headers, several at once. Slots that are no longer there are left out.
 func (p *points) load(slots []uint64) error {
-	if p.o.Parallel == 1 {
-		for _, s := range slots {
-			if _, err := p.header(s); err != nil && !errors.Is(err, errMoved) && !errors.Is(err, errAbsent) {
-				return err
+	for some := range slices.Chunk(slots, 256) {
+		entries := make([]*fence.Entry, len(some))
+		err := p.each(len(some), func(ctx context.Context, i int) (err error) {
+			if p.headers[some[i]] != nil {
+				return nil
 			}
-		}
-		return nil
-	}
-	entries := make([]*fence.Entry, len(slots))
-	g, ctx := errgroup.WithContext(p.ctx)
-	g.SetLimit(p.o.Parallel)
-	for i, s := range slots {
-		if p.headers[s] != nil {
-			continue
-		}
-		g.Go(func() (err error) {
-			if entries[i], err = p.log.ReadHeader(ctx, s); errors.Is(err, remote.ErrNotFound) {
+			if entries[i], err = p.log.ReadHeader(ctx, some[i]); errors.Is(err, remote.ErrNotFound) {
 				return nil
 			}
 			return err
 		})
-	}
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	for i, e := range entries {
-		if e != nil {
-			p.keep(slots[i], e)
+		if err != nil {
+			return err
+		}
+		for i, e := range entries {
+			if e != nil {
+				p.keep(some[i], e)
+			}
 		}
 	}
 	return nil
