@@ -29,6 +29,7 @@ type job struct {
 	Wait           int           // after that many say "wait", and go on when a line comes in on standard input
 	Large          bool          // some transactions are large
 	Strict         bool          // Options.Strict
+	Lazy           bool          // Options.Hydration = HydrateNone, and a part of the table ballast is read first
 	Compact        bool          // after the transactions, wait until the log has a base behind them
 	Beside         time.Duration // Options.SyncEvery, and a goroutine that calls Synced all the time
 	Close          bool          // Close at the end; otherwise the process kills itself
@@ -127,11 +128,20 @@ func (c *child) run() error {
 		}
 		o.Remote = &deadly{Store: store, c: c}
 	}
+	if c.Lazy {
+		o.Hydration = tonbo.HydrateNone
+	}
 	db, err := tonbo.Open(ctx, c.Name, o)
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
 	st := db.Status()
+	if c.Lazy {
+		var n int
+		if err := db.QueryRow("SELECT sum(length(v)) FROM ballast WHERE id<600").Scan(&n); err != nil {
+			return fmt.Errorf("ballast: %w", err)
+		}
+	}
 	c.db, c.gen = db, st.Generation
 	seq, err := lastSeq(db.DB)
 	if err != nil {

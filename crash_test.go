@@ -26,6 +26,11 @@ var scenarios = []scenario{
 		w.start(job{Dir: dir, Steps: 4, Sync: 2, Close: true}, "").wait()
 	}},
 	{name: "compact", only: "compact:", job: job{Steps: 25, Sync: 3, Large: true, Compact: true, Close: true}},
+	{name: "lazy", job: job{Steps: 12, Sync: 3, Lazy: true, Close: true}, prepare: (*world).ballast},
+	{name: "resumed", only: "hydrate:", job: job{Steps: 4, Sync: 3, Lazy: true, Close: true}, prepare: func(w *world, dir string) {
+		w.ballast(dir)
+		w.start(job{Dir: dir, Steps: 4, Sync: 3, Lazy: true}, "hydrate:recorded#4").wait()
+	}},
 	{name: "strict", job: job{Steps: 4, Strict: true, Close: true}},
 	{name: "recover", job: job{Steps: 3, Sync: 2, Close: true}, prepare: func(w *world, dir string) {
 		w.start(job{Dir: dir, Steps: 10, Sync: 7}, "").wait() // killed, with commits that were not shipped
@@ -42,6 +47,18 @@ var scenarios = []scenario{
 		w.elsewhere(3)
 	}},
 	{name: "fenced", foreign: true, job: job{Steps: 8, Sync: 4, Wait: 6, Close: true}},
+}
+
+// ballast makes the database too large to be fetched at once.
+func (w *world) ballast(string) {
+	w.t.Helper()
+	dir := w.dir()
+	db, _ := w.open(dir)
+	exec1(w.t, db, "CREATE TABLE ballast(id INTEGER PRIMARY KEY, v BLOB)")
+	exec1(w.t, db, "WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM s WHERE n<2500) INSERT INTO ballast(v) SELECT randomblob(1000) FROM s")
+	synced(w.t, db)
+	w.work(db, dir, 2)
+	closeDB(w.t, db)
 }
 
 // elsewhere takes the database over on a new machine, works, and leaves.
