@@ -38,7 +38,7 @@ func (c *run) fresh(i remote.Info) bool {
 }
 
 // LetGo removes a pin (of which Source.Slot need not be known) when its child will never be, or is no more, or stands on nothing of its source any longer. It is for the child's owner to call
-// after it has published a base of its own, and for janitors. Report.Pins tells whether it did. LIST and two GETs at least.
+// some time after it has published a base of its own (Options.Grace counts for the points that it has given up), and for janitors. Report.Pins tells whether it did. GET, LIST, GET at least.
 func LetGo(ctx context.Context, s remote.Store, pin fence.Pin, o Options) (*Report, error) {
 	return letGo(ctx, s, pin, remote.Info{Key: pin.Key()}, o)
 }
