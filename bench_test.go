@@ -1,7 +1,6 @@
 package tonbo_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -11,6 +10,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	sqlitedriver "github.com/ncruces/go-sqlite3/driver"
 
@@ -246,62 +247,101 @@ func BenchmarkRemoteIdleSynced(b *testing.B) {
 	b.ReportMetric(float64(after.Put+after.List-before.Put-before.List)/float64(b.N), "others/ack")
 }
 
-// BenchmarkRemoteColdStart opens a database on a new machine, against a raw GET of the same stored bytes.
+// benchDatabase makes a database of about so many MB whose rows compress little, merged into a base.
+func benchDatabase(b *testing.B, a *account, mb int) {
+	a.create("bench")
+	db := open(b, "bench", a.machine())
+	bexec(b, db.DB, "CREATE TABLE t(id INTEGER PRIMARY KEY, k TEXT, v BLOB)")
+	for done := 0; done < mb; done += 50 {
+		bexec(b, db.DB, fmt.Sprintf("WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM s WHERE n<%d) INSERT INTO t(k,v) SELECT hex(randomblob(250)), randomblob(500) FROM s", min(50, mb-done)*950))
+		synced(b, db)
+	}
+	if err := db.Compact(context.Background(), false); err != nil {
+		b.Fatal(err)
+	}
+	closeDB(b, db)
+}
+
+// BenchmarkRemoteColdStart opens a database on a new machine and reads one row by its key.
 func BenchmarkRemoteColdStart(b *testing.B) {
 	for _, mb := range []int{1, 10, 100} {
 		b.Run(fmt.Sprintf("%dMB", mb), func(b *testing.B) {
 			store := s3test.Store(b)
 			a := &account{t: b, store: store}
-			a.create("bench")
-			db := open(b, "bench", a.machine())
-			bexec(b, db.DB, "CREATE TABLE t(id INTEGER PRIMARY KEY, k TEXT, v BLOB)")
-			bexec(b, db.DB, fmt.Sprintf("WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM s WHERE n<%d) INSERT INTO t(k,v) SELECT hex(randomblob(250)), randomblob(500) FROM s", mb*950))
-			synced(b, db)
-			closeDB(b, db)
-			ctx := context.Background()
-			var opens, gets []time.Duration
+			benchDatabase(b, a, mb)
+			var opens []time.Duration
 			var r tonbo.Requests
 			b.ResetTimer()
 			for range b.N {
 				o := a.machine()
+				o.Hydration = tonbo.HydrateNone
 				start := time.Now()
 				db := open(b, "bench", o)
 				var n int
-				if err := db.QueryRow("SELECT id FROM t WHERE id=17").Scan(&n); err != nil {
+				if err := db.QueryRow("SELECT id FROM t WHERE id=?", mb*500).Scan(&n); err != nil {
 					b.Fatal(err)
 				}
 				opens = append(opens, time.Since(start))
 				r = db.Status().Requests
 				closeDB(b, db)
 				os.RemoveAll(o.Dir)
-				start = time.Now()
-				rawGet(b, ctx, store)
-				gets = append(gets, time.Since(start))
 			}
 			b.StopTimer()
 			b.ReportMetric(float64(r.Get+r.List+r.Put+r.Head), "requests")
 			b.ReportMetric(float64(r.BytesDown), "B-down")
-			b.ReportMetric(percentile(opens, .5)/1e3, "p50-open-ms")
-			b.ReportMetric(percentile(gets, .5)/1e3, "p50-get-ms")
-			b.ReportMetric(percentile(opens, .5)/percentile(gets, .5), "ratio-p50")
+			b.ReportMetric(percentile(opens, .5)/1e3, "p50-row-ms")
 			b.ReportMetric(0, "ns/op")
 		})
 	}
 }
 
-// rawGet reads every object that holds pages, one after the other.
-func rawGet(b *testing.B, ctx context.Context, s remote.Store) {
-	page, _, err := s.List(ctx, "db/bench/", remote.ListOptions{})
-	if err != nil {
-		b.Fatal(err)
+// BenchmarkRemoteHydration fetches a whole database, against a raw GET of the same objects in parallel, in turns on one server.
+func BenchmarkRemoteHydration(b *testing.B) {
+	const mb = 200
+	store := s3test.Store(b)
+	a := &account{t: b, store: store}
+	benchDatabase(b, a, mb)
+	ctx := context.Background()
+	probe := open(b, "bench", a.machine())
+	var keys []string
+	var size int64
+	for _, level := range probe.Base().Levels {
+		for _, s := range level {
+			keys = append(keys, s.Key)
+			size += s.Size
+		}
 	}
-	var sink bytes.Buffer
-	for _, i := range page {
-		o, err := s.Get(ctx, i.Key, remote.GetOptions{})
-		if err != nil {
+	closeDB(b, probe)
+	var ours, raw []time.Duration
+	var top uint64
+	b.ResetTimer()
+	for range b.N {
+		o := a.machine()
+		top = max(top, peak(func() {
+			start := time.Now()
+			db := open(b, "bench", o)
+			if err := db.Hydrated(ctx); err != nil {
+				b.Fatal(err)
+			}
+			ours = append(ours, time.Since(start))
+			closeDB(b, db)
+		}))
+		os.RemoveAll(o.Dir)
+		start := time.Now()
+		var g errgroup.Group
+		g.SetLimit(8)
+		for _, k := range keys {
+			g.Go(func() error { _, err := store.Get(ctx, k, remote.GetOptions{}); return err })
+		}
+		if err := g.Wait(); err != nil {
 			b.Fatal(err)
 		}
-		sink.Reset()
-		sink.Write(o.Body)
+		raw = append(raw, time.Since(start))
 	}
+	b.StopTimer()
+	b.ReportMetric(float64(size)/percentile(ours, .5), "MB/s-hydrate")
+	b.ReportMetric(float64(size)/percentile(raw, .5), "MB/s-raw")
+	b.ReportMetric(percentile(raw, .5)/percentile(ours, .5), "ratio-p50")
+	b.ReportMetric(float64(top>>20), "MiB-peak")
+	b.ReportMetric(0, "ns/op")
 }

@@ -55,7 +55,7 @@ func (w *world) ballast(string) {
 	dir := w.dir()
 	db, _ := w.open(dir)
 	exec1(w.t, db, "CREATE TABLE ballast(id INTEGER PRIMARY KEY, v BLOB)")
-	exec1(w.t, db, "WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM s WHERE n<2500) INSERT INTO ballast(v) SELECT randomblob(1000) FROM s")
+	exec1(w.t, db, "WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM s WHERE n<6000) INSERT INTO ballast(v) SELECT randomblob(1000) FROM s")
 	synced(w.t, db)
 	w.work(db, dir, 2)
 	closeDB(w.t, db)

@@ -81,6 +81,17 @@ func parseDSN(dsn string) (name string, o Options, err error) {
 			o.SyncEvery, err = time.ParseDuration(val)
 		case "sync_timeout":
 			o.SyncTimeout, err = time.ParseDuration(val)
+		case "hydration":
+			switch val {
+			case "background":
+				o.Hydration = HydrateBackground
+			case "none":
+				o.Hydration = HydrateNone
+			case "full":
+				o.Hydration = HydrateFull
+			default:
+				err = errors.New("want background, none or full")
+			}
 		case "if_idle":
 			o.IfIdle, err = time.ParseDuration(val)
 		case "pragma":
@@ -93,7 +104,7 @@ func parseDSN(dsn string) (name string, o Options, err error) {
 				o.Pragmas[n] = arg
 			}
 		default:
-			err = errors.New("unknown; known are url, dir, owner, strict, sync_every, sync_timeout, if_idle, pragma")
+			err = errors.New("unknown; known are url, dir, hydration, owner, strict, sync_every, sync_timeout, if_idle, pragma")
 		}
 		if err != nil {
 			return "", o, fmt.Errorf("data source name: parameter %s=%q: %w", k, val, err)
