@@ -38,9 +38,12 @@ type compactor struct {
 	labels []base.Labelled // of this owner's entries, oldest first
 	before []base.Labelled // of the entries between the base and the claim
 	walked bool            // before is known
-	cancel context.CancelFunc
-	done   chan struct{} // closed when the one under way has ended; nil: none is
-	idle   *time.Timer
+
+	released  released  // see collect.go
+	collected time.Time // when this owner last did
+	cancel    context.CancelFunc
+	done      chan struct{} // closed when the one under way has ended; nil: none is
+	idle      *time.Timer
 }
 
 type pendingBase struct {
@@ -98,6 +101,9 @@ func (h *handle) startCompaction(settle bool) {
 		defer cancel()
 		if err := h.compact(ctx, settle); err != nil && ctx.Err() == nil && h.ended() == nil {
 			h.o.Logger.Warn("compaction failed; it is tried again after later commits", "event", "compaction_failed", "database", h.name, "error", err)
+		}
+		if err := h.collect(ctx); err != nil && ctx.Err() == nil && h.ended() == nil {
+			h.o.Logger.Warn("collection failed; it is tried again after later commits", "event", "collection_failed", "database", h.name, "error", err)
 		}
 	}(c.done)
 }
@@ -527,6 +533,12 @@ func (h *handle) adopt(owner *fence.Owner) {
 	c := &h.compactor
 	if c.next == nil || owner.Base() != c.next.key {
 		return
+	}
+	if c.released == nil {
+		c.released = released{}
+	}
+	if c.base != nil && c.base.Generation == owner.Generation() { // a former owner's objects are older than the head's generation: they need no word of ours
+		c.released.replace(c.key, c.base, c.next.m, owner.Slot())
 	}
 	c.base, c.key, c.next = c.next.m, c.next.key, nil
 	h.tail.drop(c.base.Slot)

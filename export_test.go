@@ -24,3 +24,9 @@ func (db *DB) Base() *base.Manifest {
 	defer db.h.unlockRound()
 	return db.h.compactor.base
 }
+
+// Later makes Collect believe that it is d later.
+func (o CollectOptions) Later(d time.Duration) CollectOptions {
+	o.now = func() time.Time { return time.Now().Add(d) }
+	return o
+}
