@@ -331,7 +331,7 @@ func (c *compaction) own() bool { return c.old != nil && c.old.ID == c.owner.ID(
 func (c *compaction) level(level []base.Segment) []*layout.Object {
 	r := make([]*layout.Object, len(level))
 	for i, s := range level {
-		r[i] = layout.Remote(c.h.store, int(c.state.PageSize), s.Key, s.First, s.Last, s.Size)
+		r[i] = layout.Remote(c.h.store, int(c.state.PageSize), s.Ref())
 	}
 	return r
 }

@@ -116,10 +116,10 @@ func TestHalfHydratedDatabaseIsTheSame(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			store := tonbotest.NewStore(mem.New("test"))
 			a := &account{t: t, store: store}
-			a.grown("run", 6000, seed%2 == 0)
+			a.grown("run", 6000, seed > 1)
 			rng := rand.New(rand.NewSource(seed))
 			machine := func() tonbo.Options {
-				o := a.lazyMachine().Tuned([]int{4, 1000}[rng.Intn(2)], time.Hour)
+				o := a.lazyMachine().Tuned([]int{4, 1000}[seed%2], time.Hour)
 				if rng.Intn(3) == 0 {
 					o.Hydration = tonbo.HydrateBackground
 				}
@@ -149,6 +149,9 @@ func TestHalfHydratedDatabaseIsTheSame(t *testing.T) {
 				case 6:
 					exec(t, db, "PRAGMA wal_checkpoint(PASSIVE)")
 				case 7:
+					if seed%2 == 0 { // it compacts on its own
+						break
+					}
 					if err := db.Compact(context.Background(), rng.Intn(2) == 0); err != nil && !errors.Is(err, context.Canceled) {
 						t.Fatal(err)
 					}

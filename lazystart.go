@@ -140,7 +140,7 @@ func (b *beginning) change(ctx context.Context, t *tailReader, floor uint64) err
 				case s.Pages >= int(s.Last-s.First): // all of that range, but perhaps the lock page
 					b.forget(s.First, s.Last)
 				default:
-					objects = append(objects, layout.Remote(b.h.store, size, s.Key, s.First, s.Last, s.Size))
+					objects = append(objects, layout.Remote(b.h.store, size, s.Ref()))
 				}
 			}
 		}

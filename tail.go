@@ -123,7 +123,7 @@ func (t *tail) objects(ctx context.Context, h *handle, pageSize int) ([]*layout.
 		}
 		r = append(r, o)
 		for _, ref := range ix.Refs {
-			r = append(r, layout.Remote(h.store, pageSize, ref.Key, ref.First, ref.Last, ref.Size))
+			r = append(r, layout.Remote(h.store, pageSize, ref))
 		}
 	}
 	return r, nil

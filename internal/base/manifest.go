@@ -77,6 +77,11 @@ type Segment struct {
 	Size  int64  `json:"size"` // bytes of the object
 }
 
+// Ref names the segment as entries do.
+func (s Segment) Ref() segment.Ref {
+	return segment.Ref{Key: s.Key, First: s.First, Last: s.Last, Pages: s.Pages, Size: s.Size}
+}
+
 // Mark is a slot and when it was written: owners find the history window's end by it.
 type Mark struct {
 	Slot uint64    `json:"slot"`

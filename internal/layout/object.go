@@ -28,6 +28,7 @@ type Object struct {
 	Key         string
 	First, Last uint32 // page numbers, both inclusive: nothing outside is in it
 	Size        int64  // bytes
+	Pages       int    // how many it holds; 0: not known before its map is
 
 	store    remote.Store
 	pageSize int
@@ -46,30 +47,28 @@ type Part struct {
 	Payload []byte // when it is in memory
 }
 
-func newObject(s remote.Store, pageSize int, key string, first, last uint32, size int64) *Object {
-	return &Object{Key: key, First: first, Last: last, Size: size, store: s, pageSize: pageSize, turn: make(chan struct{}, 1)}
+func newObject(s remote.Store, pageSize int, r segment.Ref) *Object {
+	return &Object{Key: r.Key, First: r.First, Last: r.Last, Size: r.Size, Pages: r.Pages, store: s, pageSize: pageSize, turn: make(chan struct{}, 1)}
 }
 
-// Remote returns an object of which nothing has been read yet.
-func Remote(s remote.Store, pageSize int, key string, first, last uint32, size int64) *Object {
-	return newObject(s, pageSize, key, first, last, size)
-}
+// Remote returns an object of which nothing has been read yet but what names it.
+func Remote(s remote.Store, pageSize int, r segment.Ref) *Object { return newObject(s, pageSize, r) }
 
 // Deferred returns an object whose index load reads, when it is needed.
 func Deferred(s remote.Store, pageSize int, key string, load func(ctx context.Context) (Part, error)) *Object {
-	o := newObject(s, pageSize, key, 1, math.MaxUint32, 0)
+	o := newObject(s, pageSize, segment.Ref{Key: key, First: 1, Last: math.MaxUint32})
 	o.load = load
 	return o
 }
 
 // Loaded returns an object whose payload is in memory.
 func Loaded(pageSize int, key string, ix *segment.Index, payload []byte) *Object {
-	return with(newObject(nil, pageSize, key, 0, 0, 0), &Part{Index: ix, Payload: payload})
+	return with(newObject(nil, pageSize, segment.Ref{Key: key}), &Part{Index: ix, Payload: payload})
 }
 
 // Indexed returns an object whose index is known, and whose blocks are read when they are needed. start is the payload's offset.
 func Indexed(s remote.Store, pageSize int, key, etag string, size, start int64, ix *segment.Index) *Object {
-	return with(newObject(s, pageSize, key, 0, 0, size), &Part{Index: ix, Start: start, ETag: etag})
+	return with(newObject(s, pageSize, segment.Ref{Key: key, Size: size}), &Part{Index: ix, Start: start, ETag: etag})
 }
 
 func with(o *Object, p *Part) *Object {
@@ -122,6 +121,9 @@ func (o *Object) part(ctx context.Context) (*Part, error) {
 	}
 	if p.Index.PageSize != o.pageSize {
 		return nil, fmt.Errorf("%w: %s/%s has pages of %d bytes, want %d", ErrDamaged, o.store, o.Key, p.Index.PageSize, o.pageSize)
+	}
+	if n := p.Index.Pages(); o.Pages != 0 && n != o.Pages {
+		return nil, fmt.Errorf("%w: %s/%s has %d pages, want %d", ErrDamaged, o.store, o.Key, n, o.Pages)
 	}
 	o.known.Store(&p)
 	return &p, nil
