@@ -279,7 +279,11 @@ func (d *Database) saveSpilled() error {
 	}
 	low := d.lowest()
 	grown := d.unshippedGrowth(low, count)
-	changed := low < d.shippedCount || count != d.shippedCount
+	shipped := d.shippedCount
+	if d.taken != nil { // perhaps it is stored, and we do not live to hear of it
+		shipped = max(shipped, d.taken.PageCount)
+	}
+	changed := low < shipped || count != d.shippedCount
 	d.mu.Unlock()
 	for _, p := range grown { // never written by SQLite, but part of the database
 		buf := make([]byte, d.o.PageSize)
@@ -289,7 +293,7 @@ func (d *Database) saveSpilled() error {
 		pages = append(pages, PageSum{p, d.o.Sum(p, buf)})
 	}
 	if d.o.BeforeReset != nil && (changed || len(pages) > 0) {
-		if err := d.o.BeforeReset(Spill{count, min(low, count), pages}); err != nil {
+		if err := d.o.BeforeReset(Spill{count, min(low, count), shipped, pages}); err != nil {
 			return fmt.Errorf("before the write-ahead log of %s is reset: %w", d.path, err)
 		}
 	}
@@ -325,7 +329,9 @@ func (d *Database) unshippedGrowth(low, count uint32) []uint32 {
 	var r []uint32
 	for p := low + 1; p <= count; p++ {
 		if _, in := d.wal[p]; !in && p != d.lockPage() {
-			if _, in := d.unsaved[p]; !in { // also what was told of before: a Spill with a smaller MinCount takes that back
+			_, news := d.unsaved[p]
+			_, told := d.spilled[p]
+			if !news && (!told || low < d.shippedCount) { // a Spill with a MinCount below the shipped size takes back what was told of before
 				r = append(r, p)
 			}
 		}
