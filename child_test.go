@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/url"
 	"os"
@@ -119,7 +120,7 @@ var errOver = errors.New("fenced")
 
 func (c *child) run() error {
 	ctx := context.Background()
-	o := tonbo.Options{URL: c.URL, Dir: c.Dir, Strict: c.Strict, SyncEvery: c.Beside, SyncTimeout: time.Minute,
+	o := tonbo.Options{URL: c.URL, Dir: c.Dir, Strict: c.Strict, SyncEvery: c.Beside, SyncTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Pragmas: map[string]string{"wal_autocheckpoint": "30", "cache_size": "12"}}
 	if c.Request > 0 || c.Loop == 0 {
 		store, err := openURL(ctx, c.URL)

@@ -224,7 +224,7 @@ func (h *handle) attach(ctx context.Context, owner *fence.Owner, l *local, cold 
 		Source: source, BeforeCommit: h.beforeCommit(), AfterCommit: h.committed, Behind: h.fellBehind, Fault: vfsFault,
 		BeforeReset: func(s vfs.Spill) error {
 			fault("spill")
-			if _, n, _ := h.dir.Position(); s.MinCount < n {
+			if s.MinCount < s.MaxCount {
 				if err := h.dir.Shrunk(s.MinCount); err != nil {
 					return err
 				}

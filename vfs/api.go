@@ -86,6 +86,7 @@ type Options struct {
 type Spill struct {
 	PageCount uint32    // size of the database, in pages
 	MinCount  uint32    // the smallest size since the last shipped state
+	MaxCount  uint32    // the size of the last shipped state, or of the one that is being shipped, whichever is larger
 	Pages     []PageSum // changed pages that no earlier Spill told of in this content, and all behind MinCount
 }
 

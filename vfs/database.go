@@ -279,10 +279,7 @@ func (d *Database) saveSpilled() error {
 	}
 	low := d.lowest()
 	grown := d.unshippedGrowth(low, count)
-	shipped := d.shippedCount
-	if d.taken != nil { // perhaps it is stored, and we do not live to hear of it
-		shipped = max(shipped, d.taken.PageCount)
-	}
+	shipped := d.largest()
 	changed := low < shipped || count != d.shippedCount
 	d.mu.Unlock()
 	for _, p := range grown { // never written by SQLite, but part of the database
@@ -314,6 +311,15 @@ func (d *Database) readNeverWritten(p uint32, buf []byte) error {
 	return read()
 }
 
+// largest is the size of the last shipped state, or of the one that is being shipped: perhaps that is stored, and we do not live to hear of it.
+// +checklocks:d.mu
+func (d *Database) largest() uint32 {
+	if d.taken != nil {
+		return max(d.shippedCount, d.taken.PageCount)
+	}
+	return d.shippedCount
+}
+
 // lowest is the smallest size of the database since the last shipped state.
 // +checklocks:d.mu
 func (d *Database) lowest() uint32 {
@@ -323,15 +329,16 @@ func (d *Database) lowest() uint32 {
 	return d.minCount
 }
 
-// unshippedGrowth lists pages that the database gained since it was smallest and that are not news.
+// unshippedGrowth lists pages that the database gained since it was smallest and that are not news. all: also those that were told of before, since a Spill with a
+// MinCount below MaxCount takes that back.
 // +checklocks:d.mu
-func (d *Database) unshippedGrowth(low, count uint32) []uint32 {
+func (d *Database) unshippedGrowth(low, count uint32, all bool) []uint32 {
 	var r []uint32
 	for p := low + 1; p <= count; p++ {
 		if _, in := d.wal[p]; !in && p != d.lockPage() {
 			_, news := d.unsaved[p]
 			_, told := d.spilled[p]
-			if !news && (!told || low < d.shippedCount) { // a Spill with a MinCount below the shipped size takes back what was told of before
+			if !news && (!told || low < d.largest()) { // a Spill with a MinCount below the shipped size takes back what was told of before
 				r = append(r, p)
 			}
 		}
