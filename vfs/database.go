@@ -329,10 +329,9 @@ func (d *Database) lowest() uint32 {
 	return d.minCount
 }
 
-// unshippedGrowth lists pages that the database gained since it was smallest and that are not news. all: also those that were told of before, since a Spill with a
-// MinCount below MaxCount takes that back.
+// unshippedGrowth lists pages that the database gained since it was smallest and that are not news.
 // +checklocks:d.mu
-func (d *Database) unshippedGrowth(low, count uint32, all bool) []uint32 {
+func (d *Database) unshippedGrowth(low, count uint32) []uint32 {
 	var r []uint32
 	for p := low + 1; p <= count; p++ {
 		if _, in := d.wal[p]; !in && p != d.lockPage() {
