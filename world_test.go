@@ -361,11 +361,11 @@ func (w *world) final(dirs ...string) []commit {
 	}
 	fresh := w.dir()
 	db, found := w.open(fresh)
-	closeDB(w.t, db)
+	w.complete(db)
 	want := w.file(fresh)
 	for _, dir := range dirs {
 		db, again := w.open(dir)
-		closeDB(w.t, db)
+		w.complete(db)
 		if !slices.Equal(again, found) {
 			w.t.Errorf("%s has %d transactions, a cold start %d", filepath.Base(dir), len(again), len(found))
 		}
@@ -389,6 +389,15 @@ func (w *world) final(dirs ...string) []commit {
 		seen[g] = true
 	}
 	return found
+}
+
+// complete closes a database when every page of it is local.
+func (w *world) complete(db *tonbo.DB) {
+	w.t.Helper()
+	if err := db.Hydrated(context.Background()); err != nil {
+		w.t.Fatal(err)
+	}
+	closeDB(w.t, db)
 }
 
 // aside checks the files set aside in a directory.
