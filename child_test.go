@@ -181,7 +181,7 @@ func (c *child) run() error {
 	return nil
 }
 
-// compacted waits until the last entry is a base.
+// compacted waits until the last entry is a base, or another process has taken the database over.
 func (c *child) compacted(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -194,7 +194,7 @@ func (c *child) compacted(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("wait for a base: %w", err)
 		}
-		if head.Kind == fence.Base {
+		if head.Kind == fence.Base || head.Generation > c.gen {
 			return nil
 		}
 	}
