@@ -201,3 +201,19 @@ func soak(short time.Duration) time.Duration {
 	}
 	return short
 }
+
+// TestKilledAtEveryPageOfACheckpoint kills a process after each page that checkpoints write behind a VACUUM: the file is longer then than what has been
+// written of it.
+func TestKilledAtEveryPageOfACheckpoint(t *testing.T) {
+	s := scenario{name: "checkpoint", job: job{Steps: 19, Sync: 9, Close: true}}
+	_, times := s.failpoints(t)
+	n := times["vfs:checkpoint"]
+	for k := n / 3; k <= n; k++ {
+		t.Run(fmt.Sprint(k), func(t *testing.T) {
+			w := newWorld(t)
+			dir := w.dir()
+			s.play(w, dir, fmt.Sprintf("vfs:checkpoint#%d", k))
+			w.kept(dir)
+		})
+	}
+}

@@ -52,7 +52,8 @@ func crashImages(t *testing.T, seed uint64) (images int) {
 	fatal(err)
 	fatal(db.Synced(ctx))
 
-	hung := func() {} // ends the shipment under way, without an answer
+	hung := func() {}     // ends the shipment under way, without an answer
+	answered := func() {} // lets it come to its end
 	busy := false
 	seq := 0
 	for range 150 {
@@ -69,7 +70,7 @@ func crashImages(t *testing.T, seed uint64) (images int) {
 			k := []int{2, 5, 8, 11}[rng.IntN(4)]
 			fatal(housekeeping(db.DB, k))
 			did = append(did, []string{"", "", "passive", "", "", "restart", "", "", "truncate", "", "", "vacuum"}[k])
-		case op <= 15 && !busy:
+		case op == 14 && !busy:
 			fatal(db.Synced(ctx))
 			did = append(did, "synced")
 		case op <= 17 && !busy:
@@ -91,6 +92,17 @@ func crashImages(t *testing.T, seed uint64) (images int) {
 			}(db)
 			fatal(gate.Wait(ctx, 1))
 			hung = func() { cancel(); <-done }
+			answered = func() { s.Heal(); <-done; cancel() }
+		case op == 14 && busy:
+			answered()
+			busy, hung = false, func() {}
+			did = append(did, "answered")
+		case op == 15 && !busy && rng.IntN(4) == 0: // on another machine
+			fatal(db.Close())
+			fatal(os.RemoveAll(dir))
+			db, err = tonbo.Open(ctx, "run", options(s, dir))
+			fatal(err)
+			did = append(did, "moved")
 		case op >= 18 && (busy || rng.IntN(4) == 0):
 			images++
 			image := filepath.Join(base, fmt.Sprint(images))
@@ -106,7 +118,7 @@ func crashImages(t *testing.T, seed uint64) (images int) {
 			db, s, dir, busy, hung = db2, next, image, false, func() {}
 			found, err := inspect(ctx, db.DB)
 			fatal(err)
-			if st := db.Status(); len(found) != seq || st.Lost != "" || st.ColdStart {
+			if st := db.Status(); len(found) != seq || st.Lost != "" {
 				fatal(fmt.Errorf("%d transactions of %d, cold start %t, set aside %q", len(found), seq, st.ColdStart, st.Lost))
 			}
 		}

@@ -191,6 +191,7 @@ type verdict struct {
 	header  []byte   // of the database file
 
 	doubtful int // damaged pages that would be unshipped ones, had the machine not restarted
+	zero     []byte
 }
 
 // all damns every page.
@@ -349,8 +350,9 @@ func (v *verdict) page(page uint32, k versions) {
 	case w != nil && (w.shipped || w.spilled || w.inFile || k.hasFile && k.inFile == k.shipped || k.hasSpill && k.hasFile && k.inFile == k.spilled):
 		// A commit after the shipped version: that is in the WAL before it or in the file under it; or was overwritten in the file by
 		// a checkpoint from this WAL.
-	case w != nil && !k.hasFile && (page > v.wal.smallest || v.journal.shrunk(page)):
-		// A commit after the database shrank below it: nothing is left of the shipped version.
+	case w != nil && (!k.hasFile || k.inFile == v.zeroSum(page)) && (page > v.wal.smallest || v.journal.shrunk(page)):
+		// A commit after the database shrank below it: nothing is left of the shipped version. A checkpoint makes the file as long as it
+		// will be before it writes the first page (SQLITE_FCNTL_SIZE_HINT): what it has not come to is zero.
 	case w == nil && k.hasSpill && sum == k.spilled:
 		// Checkpointed before it was shipped, and the WAL reset.
 	case w == nil && v.wal.end > 0 && page > v.wal.smallest, w == nil && !k.hasSpill && v.journal.shrunk(page):
@@ -368,6 +370,14 @@ func (v *verdict) page(page uint32, k versions) {
 		return
 	}
 	v.Unshipped = append(v.Unshipped, page)
+}
+
+// zeroSum is the sum of a page of zeros.
+func (v *verdict) zeroSum(page uint32) uint64 {
+	if v.zero == nil {
+		v.zero = make([]byte, v.state.PageSize)
+	}
+	return segment.PageSum(page, v.zero)
 }
 
 // sizes judges the size of the database: when it is not the shipped one, page 1, which holds it, must be a commit made since.
