@@ -453,7 +453,8 @@ func TestWriteAheadLogBesideALongReader(t *testing.T) {
 	for range writes { // the log is written from its start again: it does not grow
 		exec(t, db, "UPDATE t SET v=randomblob(100) WHERE id=1")
 	}
-	if now := size(); now > long+(1<<20) {
+	// SQLite begins a checkpoint after 1000 frames; a write-ahead log shorter than that has had none.
+	if now := size(); now > max(long, 1000*4120)+(1<<20) {
 		t.Errorf("the write-ahead log grew from %d to %d bytes without a reader", long, now)
 	}
 	synced(t, db)
