@@ -54,11 +54,12 @@ type pendingBase struct {
 // afterShip starts a compaction when it is due. The caller holds the round.
 func (h *handle) afterShip() {
 	c := &h.compactor
-	if len(h.tail.entries) >= h.tune.entries || h.tail.bytes >= h.tune.bytes {
+	if len(h.tail.entries) >= h.tune.entries {
 		h.startCompaction(false)
 		return
 	}
-	if len(h.tail.entries) < h.tune.settle || h.smallEnoughToCarry() {
+	// A few large entries cost a cold start little: they wait until nobody is at work.
+	if len(h.tail.entries) < h.tune.settle && h.tail.bytes < h.tune.bytes || h.smallEnoughToCarry() {
 		return
 	}
 	if c.idle == nil {
