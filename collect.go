@@ -94,6 +94,11 @@ func (h *handle) collect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("collect: %w", err)
 	}
+	if err := h.lockRound(ctx); err != nil {
+		return err
+	}
+	h.account.collected += r.Bytes
+	h.unlockRound()
 	if r.Denied > 0 {
 		h.o.Logger.Info("this key may not delete; another one has to collect", "event", "collect_denied", "database", h.name, "error", r.Refusal)
 	}

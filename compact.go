@@ -524,7 +524,7 @@ func (h *handle) publish(ctx context.Context, c *compaction, m *base.Manifest, k
 	}
 	horizon := h.horizon(m, c)
 	h.compactor.next = &pendingBase{key, m}
-	_, err := c.owner.Append(ctx, fence.Draft{Kind: fence.Base, Base: key, BaseSlot: c.slot, Horizon: horizon})
+	_, err := c.owner.Append(ctx, fence.Draft{Kind: fence.Base, Base: key, BaseSlot: c.slot, Horizon: horizon, Since: h.since(nil)})
 	fault("compact:published")
 	return h.appendError(err, nil)
 }

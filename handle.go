@@ -55,6 +55,7 @@ type handle struct {
 	ro *reader // set when the handle is read-only: it has no owner then
 
 	compactor compactor
+	account   account // guarded by round
 	tune      tuning
 
 	background sync.WaitGroup

@@ -71,7 +71,7 @@ func (c *Client) importFile(ctx context.Context, h *handle, path string, o Creat
 		return nil, err
 	}
 	defer im.close()
-	return c.begin(ctx, h.name, o, fence.CreateOptions{ID: im.id, State: im.state, Payload: im.payload, PayloadSum: im.sum, Whole: true},
+	return c.begin(ctx, h.name, o, fence.CreateOptions{ID: im.id, State: im.state, Payload: im.payload, PayloadSum: im.sum, Whole: true, Stored: im.stored},
 		func(ctx context.Context, id fence.ID, generation uint64) error {
 			if id != im.id || generation != im.generation {
 				return errors.New("the name was used meanwhile: run it again")
@@ -160,6 +160,7 @@ type importer struct {
 	state      fence.State
 	payload    []byte
 	sum        uint64
+	stored     int64 // bytes of segments
 	spool      *spool
 }
 
@@ -240,6 +241,7 @@ func (im *importer) read(ctx context.Context, dir string) (err error) {
 		}
 		w.Reset(im.size)
 		for _, ref := range im.spool.refs {
+			im.stored += ref.Size
 			if err := w.AddRef(ref); err != nil {
 				return err
 			}

@@ -34,6 +34,8 @@ type shipment struct {
 	changes *vfs.Changes // nil: a strict COMMIT settles them itself
 	slot    uint64       // that the entry is to have
 	size    int64        // bytes of the entry's payload
+	bytes   int64        // of all that is put for it
+	commits int          // that it carries
 	spool   *spool       // segments to upload before
 }
 
@@ -55,7 +57,7 @@ var writers = sync.Pool{New: func() any { return segment.NewWriter(4096) }}
 
 // encode reads the changed pages and packs them: into the entry's payload, or, when there are many, into segments spooled to the local disk.
 func (h *handle) encode(ctx context.Context, c *vfs.Changes, owner *fence.Owner) (*shipment, error) {
-	sh := &shipment{changes: c, slot: owner.Slot() + 1, pages: make([]cache.PageSum, 0, c.Len())}
+	sh := &shipment{changes: c, commits: c.Commits, slot: owner.Slot() + 1, pages: make([]cache.PageSum, 0, c.Len())}
 	w := writers.Get().(*segment.Writer)
 	defer writers.Put(w)
 	w.Reset(c.PageSize)
@@ -108,6 +110,12 @@ func (h *handle) encode(ctx context.Context, c *vfs.Changes, owner *fence.Owner)
 	sh.state = fence.State{PageSize: uint32(c.PageSize), PageCount: c.PageCount, Checksum: sum}
 	sh.draft = fence.Draft{Kind: fence.Commit, State: &sh.state, Payload: append([]byte(nil), payload...), PayloadSum: psum}
 	sh.size = int64(len(payload))
+	sh.bytes = sh.size
+	if sh.spool != nil {
+		for _, ref := range sh.spool.refs {
+			sh.bytes += ref.Size
+		}
+	}
 	return sh, nil
 }
 

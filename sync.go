@@ -54,7 +54,7 @@ func (h *handle) ship(ctx context.Context, kind fence.Kind, label string) error 
 		return h.check(ctx, owner) // R6
 	}
 	if changes == nil {
-		_, err := owner.Append(ctx, fence.Draft{Kind: kind, Label: label})
+		_, err := owner.Append(ctx, fence.Draft{Kind: kind, Label: label, Since: h.since(nil)})
 		return h.appendError(err, nil)
 	}
 	// (3) Pages to bytes. Checkpoints wait until they are read.
@@ -73,7 +73,7 @@ func (h *handle) ship(ctx context.Context, kind fence.Kind, label string) error 
 		return h.localError(err)
 	}
 	// (5) The entry: one conditional PUT.
-	sh.draft.Kind, sh.draft.Whole, sh.draft.Label = kind, whole, label
+	sh.draft.Kind, sh.draft.Whole, sh.draft.Label, sh.draft.Since = kind, whole, label, h.since(sh)
 	fault("ship:uploaded")
 	_, err = owner.Append(ctx, sh.draft)
 	fault("ship:appended")
@@ -147,6 +147,7 @@ func (h *handle) appendError(err error, sh *shipment) error {
 
 // stored: the entry is in the log.
 func (h *handle) stored(sh *shipment, e *fence.Entry) {
+	h.count(sh)
 	if sh.changes == nil { // a strict COMMIT that failed because its outcome was not known
 		h.behind = &dbError{h.name, "commit", ErrUnsynced, fmt.Errorf("a transaction whose COMMIT timed out is in the remote (slot %d), but was rolled back here: Reopen brings it back", e.Slot)}
 		_, vdb := h.current()
@@ -214,6 +215,7 @@ func (h *handle) strictCommit(ctx context.Context, held *vfs.Held) error {
 		return h.unsynced("commit", h.localError(err))
 	}
 	sh.changes = nil // the outcome that we return settles them
+	sh.draft.Since = h.since(sh)
 	fault("strict:uploaded")
 	_, err = owner.Append(ctx, sh.draft)
 	fault("strict:appended")
@@ -227,6 +229,7 @@ func (h *handle) strictCommit(ctx context.Context, held *vfs.Held) error {
 			fault("strict:recorded")
 		}
 		h.held.Store(&note)
+		h.count(sh)
 		h.push(owner.Last(), sh.draft.Payload, false)
 		h.afterShip()
 		return nil

@@ -35,6 +35,9 @@ func (l *Log) Claim(ctx context.Context, c ClaimOptions) (*Owner, error) {
 			return ErrFrozen
 		}
 		e.Frozen = c.Frozen
+		if !c.IfClosed && !c.Frozen && !c.IgnoreFrozen {
+			e.Usage.Opens++
+		}
 		return nil
 	}})
 	if err != nil {

@@ -19,6 +19,7 @@ type CreateOptions struct {
 	Payload    []byte // pages that are there from the start
 	PayloadSum uint64
 	Whole      bool
+	Stored     int64 // bytes that Before uploads
 
 	// Before is called for each attempt, before its create is written: it puts the index record, then uploads what the create names (R11). An error
 	// ends Create. A fork's runs beside the PUT of its pin.
@@ -90,6 +91,7 @@ func (l *Log) create(ctx context.Context, c CreateOptions) (_ *Owner, again bool
 		}
 	}
 	e.Frozen, e.State, e.Payload, e.PayloadSum, e.Whole = c.Frozen, c.State, c.Payload, c.PayloadSum, c.Whole
+	e.Usage.Stored = uint64(c.Stored) + uint64(len(c.Payload))
 	record := func() error {
 		if l.broken == recordAfter {
 			return nil

@@ -30,6 +30,9 @@ func encode(e *Entry) ([]byte, error) {
 	if e.Source != nil {
 		h.Source = &segment.Source{Name: e.Source.Name, ID: e.Source.ID, Slot: e.Source.Slot}
 	}
+	if e.Usage != (segment.Usage{}) {
+		h.Usage = &e.Usage
+	}
 	b, err := segment.EncodeHeader(make([]byte, 0, 512+len(e.Payload)), &h)
 	if err != nil {
 		return nil, fmt.Errorf("encode slot %d: %w", e.Slot, err)
@@ -56,6 +59,9 @@ func decode(obj remote.Object, slot uint64, whole bool) (*Entry, error) {
 	}
 	if h.Source != nil {
 		e.Source = &Source{Name: h.Source.Name, ID: h.Source.ID, Slot: h.Source.Slot}
+	}
+	if h.Usage != nil {
+		e.Usage = *h.Usage
 	}
 	switch {
 	case e.Kind < Create || e.Kind > Void:
@@ -101,6 +107,13 @@ func (l *Log) follow(prev *Entry, kind Kind) (*Entry, error) {
 	default:
 		e.ID, e.Base, e.Horizon, e.State, e.Frozen, e.Generation = prev.ID, prev.Base, prev.Horizon, prev.State, prev.Frozen, prev.Generation
 		e.Tail = tailBehind(prev)
+	}
+	switch {
+	case kind == Create:
+		e.Usage.Begin = e.Slot
+	case kind != Void:
+		e.Usage = prev.Usage
+		e.Usage.ByteSeconds += float64(prev.Usage.Stored) * max(0, e.Time.Sub(prev.Time).Seconds())
 	}
 	if e.begins() {
 		e.Generation = e.Slot

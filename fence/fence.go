@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/tonbo-go/tonbo/internal/segment"
 )
 
 // ID is an incarnation: a random name for what lives between a create and a delete.
@@ -49,6 +51,7 @@ type Entry struct {
 	Tail        []uint64 // see segment.Header
 	Source      *Source  // create of a fork: the point that it starts from, see Carries
 	State       State
+	Usage       segment.Usage // running totals of the incarnation; zero in entries from before there were any
 	Frozen      bool
 	Whole       bool   // Payload holds every page
 	Payload     []byte // opaque; nil when only the header was read, or nothing else is kept in memory
@@ -77,6 +80,9 @@ type Draft struct {
 	BaseSlot   uint64 // Base only: the slot that it covers, at or after the owner's claim (R8)
 	Horizon    uint64 // Base only: not below the horizon in force
 	Frozen     bool   // Close only
+
+	// Since is what the owner has used since its claim, up to and with this entry; Begin, Opens and ByteSeconds are fence's to fill in. Nil: the totals stay.
+	Since *segment.Usage
 }
 
 // Errors, for errors.Is. A *FencedError is ErrFenced or ErrDeleted.

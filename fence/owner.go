@@ -254,6 +254,9 @@ func (o *Owner) draft(d Draft) (*Entry, error) {
 		e.State = *d.State
 	}
 	e.Payload, e.PayloadSum, e.Whole, e.Label = d.Payload, d.PayloadSum, d.Whole, d.Label
+	if d.Since != nil {
+		e.Usage.Add(&o.claim.Usage, d.Since)
+	}
 	switch d.Kind {
 	case Commit:
 	case Close:

@@ -169,7 +169,7 @@ func TestUnknownVersionKindOrFlagFailsClosed(t *testing.T) {
 		}
 	}
 	var flags *segment.KindError
-	if _, _, err := segment.DecodeHeader(change(136, 0x84)); !errors.As(err, &flags) || flags.Kind != 0x84 {
+	if _, _, err := segment.DecodeHeader(change(136, 0x88)); !errors.As(err, &flags) || flags.Kind != 0x88 {
 		t.Errorf("flags: %v", err)
 	}
 	// A later version may have another header behind the prelude, of any length.

@@ -30,6 +30,8 @@ func goldens() map[string]*spec {
 	rewind.Tail = []uint64{31, 32, 35, 40}
 	closed := entry(segment.KindClose, 91)
 	closed.Flags = segment.FlagFrozen | segment.FlagWhole
+	used := entry(segment.KindClaim, 92)
+	used.Usage = &segment.Usage{Begin: 17, Opens: 3, Commits: 1_000_000, Units: 1_000_300, Put: 5, Get: 6, Head: 7, List: 8, Delete: 9, Up: 10 << 30, Down: 11, Stored: 12 << 20, ByteSeconds: 1.5e18}
 	large := entry(segment.KindCommit, 5)
 	large.PageCount = 50000
 	return map[string]*spec{
@@ -37,6 +39,7 @@ func goldens() map[string]*spec {
 		"void":         {header: segment.Header{Kind: segment.KindVoid, Nonce: nonce, Slot: 3}},
 		"rewind":       {header: rewind, size: 4096},
 		"commit":       {header: entry(segment.KindCommit, 2), size: 512, pages: []uint32{1, 2, 5, 9}},
+		"claim-usage":  {header: used, size: 4096},
 		"close-noise":  {header: closed, size: 512, pages: span(1, 9), fill: noise},
 		"commit-large": {header: large, size: 4096, pages: []uint32{1, 50000}, refs: []segment.Ref{{Key: "db/run-1/seg/1-aa", First: 2, Last: 30000, Pages: 20000, Size: 5 << 32}, {Key: "db/run-1/seg/1-ab", First: 30001, Last: 49999, Pages: 19999, Size: 1 << 20}}},
 		"segment": {header: segment.Header{Kind: segment.KindSegment, ID: id, Nonce: nonce, Generation: 1, From: 2, Slot: 8, PageCount: 1 << 20}, size: 4096,

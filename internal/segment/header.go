@@ -28,9 +28,11 @@ const (
 	FlagFrozen Flags = 1 << 0
 	// FlagWhole: the payload holds every page of the database, so that nothing below this entry is needed.
 	FlagWhole Flags = 1 << 1
+	// flagUsage: a Usage follows the tail. The codec sets it.
+	flagUsage Flags = 1 << 2
 )
 
-// Header is what every object begins with. In segments the fields from Prev to Source are zero.
+// Header is what every object begins with. In segments the fields from Prev to Usage are zero.
 type Header struct {
 	Kind       Kind
 	Flags      Flags
@@ -52,6 +54,7 @@ type Header struct {
 	Owner   string   // who wrote it, for messages
 	Tail    []uint64 // ascending slots above the base (or the newest whole entry) that carry pages, this one excluded; nil: unknown, read every slot
 	Source  *Source  // create of a fork
+	Usage   *Usage   // running totals; nil: not recorded
 
 	PayloadSize int64  // bytes after the header
 	PayloadSum  uint64 // checksum of the payload's index, which holds the checksum of each block

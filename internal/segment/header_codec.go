@@ -70,7 +70,11 @@ func EncodeHeader(dst []byte, h *Header) ([]byte, error) {
 	b = le.AppendUint64(b, h.To)
 	b = le.AppendUint64(b, uint64(h.PayloadSize))
 	b = le.AppendUint64(b, h.PayloadSum)
-	b = le.AppendUint16(b, uint16(h.Flags))
+	flags := h.Flags
+	if h.Usage != nil {
+		flags |= flagUsage
+	}
+	b = le.AppendUint16(b, uint16(flags))
 	if h.Source != nil {
 		b = append(b, 1, 0)
 	} else {
@@ -90,6 +94,9 @@ func EncodeHeader(dst []byte, h *Header) ([]byte, error) {
 		b = appendString(b, s.Name)
 	}
 	b = appendTail(b, h.Tail)
+	if h.Usage != nil {
+		b = appendUsage(b, h.Usage)
+	}
 	le.PutUint32(b[start+12:], uint32(len(b)-start+sumSize))
 	return le.AppendUint64(b, xxhash.Sum64(b[start:])), nil
 }
@@ -182,11 +189,15 @@ func decodeFields(b []byte) (*Header, error) {
 	if tail != tailUnknown {
 		h.Tail = c.tail(int64(tail))
 	}
+	if h.Flags&flagUsage != 0 {
+		h.Flags &^= flagUsage
+		h.Usage = c.usage()
+	}
+	if unknown := h.Flags &^ knownFlags; unknown != 0 { // before what does not fit: a newer writer's fields may follow
+		return nil, &KindError{What: "flags", Kind: uint64(unknown)}
+	}
 	if c.bad || len(c.b) > 0 || zero != 0 || hasSource > 1 {
 		return nil, damaged("header fields do not fit the header")
-	}
-	if unknown := h.Flags &^ knownFlags; unknown != 0 {
-		return nil, &KindError{What: "flags", Kind: uint64(unknown)}
 	}
 	if err := h.check(); err != nil {
 		return nil, damaged("header: %v", err)
@@ -244,7 +255,7 @@ func (h *Header) check() error {
 		return fmt.Errorf("a checksum of no payload")
 	case h.PayloadSize == 0 && (h.Kind == KindSegment || h.Flags&FlagWhole != 0 && h.PageCount != 0):
 		return fmt.Errorf("no payload where pages must be")
-	case h.Kind == KindSegment && (h.From > h.Slot || h.Prev != 0 || h.Base != "" || h.Horizon != 0 || h.To != 0 || h.Label != "" || h.Owner != "" || h.Tail != nil || h.Source != nil):
+	case h.Kind == KindSegment && (h.From > h.Slot || h.Prev != 0 || h.Base != "" || h.Horizon != 0 || h.To != 0 || h.Label != "" || h.Owner != "" || h.Tail != nil || h.Source != nil || h.Usage != nil):
 		return fmt.Errorf("a field of entries, or a slot range that ends before it begins")
 	case len(h.Tail) > MaxTail:
 		return fmt.Errorf("tail of %d slots, at most %d", len(h.Tail), MaxTail)
@@ -252,6 +263,11 @@ func (h *Header) check() error {
 	for i, slot := range h.Tail {
 		if slot == 0 || slot == 1<<64-1 || i > 0 && slot <= h.Tail[i-1] {
 			return fmt.Errorf("tail not ascending at slot %d", slot)
+		}
+	}
+	if h.Usage != nil {
+		if err := h.Usage.check(); err != nil {
+			return err
 		}
 	}
 	name := ""
