@@ -11,7 +11,6 @@ import (
 
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/base"
-	"github.com/tonbo-go/tonbo/remote"
 )
 
 // ErrPointGone is a point that is no longer restorable, or was never there.
@@ -58,92 +57,103 @@ func ParsePoint(s string) (Point, error) {
 
 // resolve finds the entry of a point, header only, in the live incarnation whose head it returns as well. The payload of an entry that is the head is there.
 func (h *handle) resolve(ctx context.Context, at At) (head, e *fence.Entry, err error) {
-	head, err = h.log.Head(ctx)
-	if err != nil {
-		return nil, nil, err
+	for try := 0; ; try++ {
+		head, err = h.log.Head(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		if head == nil || head.Ends() {
+			return nil, nil, fence.ErrNoDatabase
+		}
+		e, err = h.find(ctx, head, at)
+		if errors.Is(err, errCollected) && try < 3 { // the horizon has risen since the head was read: what is held now?
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		return head, e, nil
 	}
-	if head == nil || head.Ends() {
-		return nil, nil, fence.ErrNoDatabase
-	}
+}
+
+// find is resolve for the head that was read.
+func (h *handle) find(ctx context.Context, head *fence.Entry, at At) (*fence.Entry, error) {
 	var slot uint64
 	switch at := at.(type) {
 	case nil:
-		return head, head, nil
+		return head, nil
 	case Slot:
 		slot = uint64(at)
 	case Point:
 		if at.ID != head.ID.String() {
-			return nil, nil, h.gone(head, fmt.Sprintf("%s is of incarnation %s, which was deleted; the live one is %s", at, at.ID, head.ID))
+			return nil, h.gone(head, fmt.Sprintf("%s is of incarnation %s, which was deleted; the live one is %s", at, at.ID, head.ID))
 		}
 		slot = at.Slot
 	case Label:
-		if e, err = h.findLabel(ctx, head, string(at)); err != nil {
-			return nil, nil, err
-		}
-		return head, e, nil
+		return h.findLabel(ctx, head, string(at))
 	case Time:
-		if slot, err = h.findTime(ctx, head, time.Time(at)); err != nil {
-			return nil, nil, err
-		}
+		return h.findTime(ctx, head, time.Time(at))
 	}
-	if slot == head.Slot {
-		return head, head, nil
+	switch {
+	case slot == head.Slot:
+		return head, nil
+	case slot > head.Slot || slot == 0:
+		return nil, h.gone(head, fmt.Sprintf("slot %d", slot))
 	}
-	if slot > head.Slot || slot == 0 {
-		return nil, nil, h.gone(head, fmt.Sprintf("slot %d", slot))
+	e, err := h.header(ctx, slot)
+	switch {
+	case errors.Is(err, errCollected) && slot < head.Horizon:
+		return nil, h.gone(head, fmt.Sprintf("slot %d", slot))
+	case err != nil:
+		return nil, err
+	case e.ID != head.ID:
+		return nil, h.gone(head, fmt.Sprintf("slot %d is of incarnation %s", slot, e.ID))
+	case slot < head.Horizon && e.Label == "":
+		return nil, h.gone(head, fmt.Sprintf("slot %d", slot))
 	}
-	if slot < head.Horizon {
-		if e, err := h.labelled(ctx, head, slot); err != nil || e != nil {
-			return head, e, err
-		}
-		return nil, nil, h.gone(head, fmt.Sprintf("slot %d", slot))
-	}
-	e, err = h.header(ctx, slot)
-	if err == nil && e.ID != head.ID {
-		return nil, nil, h.gone(head, fmt.Sprintf("slot %d is of incarnation %s", slot, e.ID))
-	}
-	return head, e, err
+	return e, nil
 }
 
 func (h *handle) gone(head *fence.Entry, what string) error {
 	return &dbError{h.name, "find a point", ErrPointGone, fmt.Errorf("%s: restorable are slots %d to %d and labelled points", what, head.Horizon, head.Slot)}
 }
 
-// header reads the header of a slot that is in the log.
-func (h *handle) header(ctx context.Context, slot uint64) (*fence.Entry, error) {
-	e, err := h.log.ReadHeader(ctx, slot)
-	if errors.Is(err, remote.ErrNotFound) {
-		return nil, &dbError{h.name, "read the log", ErrPointGone, fmt.Errorf("slot %d was collected", slot)}
-	}
-	return e, err
-}
+// timeProbes is how many slots are looked at at once to find a time: 4 round trips for 65,000 slots.
+const timeProbes = 15
 
-// findTime is the newest slot at or before t. Clocks of several owners may disagree; within that it is found by halving.
-func (h *handle) findTime(ctx context.Context, head *fence.Entry, t time.Time) (uint64, error) {
+// findTime is the newest entry at or before t. Clocks of several owners may disagree; within that it is found as if they did not.
+func (h *handle) findTime(ctx context.Context, head *fence.Entry, t time.Time) (*fence.Entry, error) {
 	if !head.Time.After(t) {
-		return head.Slot, nil
+		return head, nil
 	}
-	lo, hi := head.Horizon, head.Slot // lo: to be checked; hi: too late
-	first, err := h.header(ctx, lo)
-	if err != nil {
-		return 0, err
-	}
-	if first.Time.After(t) {
-		return 0, h.gone(head, fmt.Sprintf("%s is before the oldest restorable point, slot %d of %s", t.UTC().Format(time.RFC3339Nano), lo, first.Time.UTC().Format(time.RFC3339Nano)))
-	}
-	for hi-lo > 1 {
-		mid := lo + (hi-lo)/2
-		e, err := h.header(ctx, mid)
+	var found *fence.Entry               // at or before t
+	low, high := head.Horizon, head.Slot // it is not below low, and below high
+	for found == nil || high-low > 1 {
+		var slots []uint64
+		if found == nil {
+			slots = append(slots, low)
+		}
+		n := min(timeProbes, high-low-1)
+		for i := range n {
+			slots = append(slots, low+(high-low)*(i+1)/(n+1))
+		}
+		entries, err := h.headers(ctx, slots, false)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		if e.Time.After(t) {
-			hi = mid
-		} else {
-			lo = mid
+		for _, e := range entries {
+			if e.Time.After(t) {
+				high = e.Slot
+				break
+			}
+			found, low = e, e.Slot
+		}
+		if found == nil {
+			return nil, h.gone(head, fmt.Sprintf("%s is before the oldest restorable point, slot %d of %s",
+				t.UTC().Format(time.RFC3339Nano), low, entries[0].Time.UTC().Format(time.RFC3339Nano)))
 		}
 	}
-	return lo, nil
+	return found, nil
 }
 
 // findLabel is the newest entry with a label: among those above the base, and those that the base's manifest lists.
@@ -152,11 +162,11 @@ func (h *handle) findLabel(ctx context.Context, head *fence.Entry, label string)
 	if err != nil {
 		return nil, err
 	}
-	for e, err := range h.back(ctx, head, h.labelFloor(head, m)) {
+	for e, err := range h.back(ctx, head, labelFloor(m)) {
 		if err != nil {
 			return nil, err
 		}
-		if e.Label == label && e.ID == head.ID {
+		if e.Label == label {
 			return e, nil
 		}
 	}
@@ -170,24 +180,12 @@ func (h *handle) findLabel(ctx context.Context, head *fence.Entry, label string)
 	return nil, h.gone(head, fmt.Sprintf("label %q", label))
 }
 
-// labelled is the entry in a slot below the horizon, if it is kept for its label.
-func (h *handle) labelled(ctx context.Context, head *fence.Entry, slot uint64) (*fence.Entry, error) {
-	e, err := h.log.ReadHeader(ctx, slot)
-	if errors.Is(err, remote.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil || e.Label == "" || e.ID != head.ID {
-		return nil, err
-	}
-	return e, nil
-}
-
-// labelFloor is the slot up to which the base's manifest lists the labels.
-func (h *handle) labelFloor(head *fence.Entry, m *base.Manifest) uint64 {
+// labelFloor is the slot up to which the base's manifest lists every label.
+func labelFloor(m *base.Manifest) uint64 {
 	if m == nil {
-		return head.Horizon - 1
+		return 0
 	}
-	return max(m.Slot, 1) - 1
+	return m.Slot
 }
 
 // manifestOf is the base of its own incarnation that e stands on. A fork that has made none yet stands on its source's, whose slots and labels are not the fork's: nil.

@@ -138,3 +138,26 @@ func TestDeletedDatabaseLeavesOnlyWhatForksNeed(t *testing.T) {
 		t.Log(fmt.Sprint(name, ": ", len(keys), " slots stay for ever (R5)"))
 	}
 }
+
+// TestSmallDatabaseStaysSmall: a database whose entries carry it whole has no need of bases to be opened, but the horizon rises with them.
+func TestSmallDatabaseStaysSmall(t *testing.T) {
+	a := newAccount(t)
+	a.create("run")
+	o := a.machine()
+	o.History = time.Nanosecond
+	for round := range 3 {
+		db := open(t, "run", o)
+		exec(t, db, "CREATE TABLE IF NOT EXISTS t(id INTEGER PRIMARY KEY, v)")
+		for i := range 400 {
+			exec(t, db, "INSERT OR REPLACE INTO t(id, v) VALUES(?, randomblob(100))", i%50)
+			synced(t, db)
+		}
+		closeDB(t, db)
+		collect(t, a, "run")
+		objects, bytes := stored(t, a, "run")
+		t.Logf("round %d: %d objects, %d kB", round, objects, bytes>>10)
+		if objects > 600 || bytes > 2<<20 { // of 2,400 entries
+			t.Errorf("%d objects, %d kB are left of a database of 20 kB", objects, bytes>>10)
+		}
+	}
+}

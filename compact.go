@@ -22,9 +22,10 @@ type tuning struct {
 	bytes   int64         // of their payloads
 	settle  int           // entries in the tail when nothing else is going on
 	after   time.Duration // without a commit: nothing else is going on
+	slots   uint64        // of the log since the last base, whatever is in them: its horizon rises with bases alone, and they list its labels
 }
 
-var defaultTuning = tuning{entries: 128, bytes: 4 << 20, settle: 4, after: 2 * time.Second}
+var defaultTuning = tuning{entries: 128, bytes: 4 << 20, settle: 4, after: 2 * time.Second, slots: 128}
 
 // maxMarks bounds how finely a manifest remembers which slot was when.
 const maxMarks = 256
@@ -54,7 +55,7 @@ type pendingBase struct {
 // afterShip starts a compaction when it is due. The caller holds the round.
 func (h *handle) afterShip() {
 	c := &h.compactor
-	if len(h.tail.entries) >= h.tune.entries {
+	if len(h.tail.entries) >= h.tune.entries || h.longLog() {
 		h.startCompaction(false)
 		return
 	}
@@ -72,6 +73,16 @@ func (h *handle) afterShip() {
 	} else {
 		c.idle.Reset(h.tune.after)
 	}
+}
+
+// longLog tells whether a base is due for the log's length alone. The caller holds the round.
+func (h *handle) longLog() bool {
+	owner, _ := h.current()
+	since := owner.Entry().Horizon
+	if m := h.compactor.base; m != nil && m.ID == owner.ID().String() {
+		since = m.Slot
+	}
+	return owner.Slot() >= since+h.tune.slots
 }
 
 // smallEnoughToCarry: entries carry such a database whole from time to time, which is cheaper than a base.
@@ -130,7 +141,7 @@ func (h *handle) settleLog(ctx context.Context) {
 	if h.lockRound(ctx) != nil {
 		return
 	}
-	due := len(h.tail.entries) >= 2*h.tune.settle && !h.smallEnoughToCarry()
+	due := len(h.tail.entries) >= 2*h.tune.settle && !h.smallEnoughToCarry() || h.longLog()
 	h.unlockRound()
 	if !due {
 		return
@@ -208,9 +219,9 @@ func (h *handle) newCompaction(ctx context.Context, settle bool) (*compaction, e
 		h: h, owner: owner, vdb: vdb, old: h.compactor.base, settle: settle, sums: map[uint32]uint64{}, buf: make([]byte, vdb.PageSize()),
 		state: fence.State{PageSize: uint32(vdb.PageSize())},
 	}
-	entries := h.tail.entries
+	entries, due := h.tail.entries, h.mergeable()
 	h.unlockRound()
-	if len(entries) == 0 || h.ended() != nil {
+	if !due || h.ended() != nil {
 		return nil, nil
 	}
 	for _, e := range entries {
@@ -233,6 +244,11 @@ func (h *handle) newCompaction(ctx context.Context, settle bool) (*compaction, e
 	return c, nil
 }
 
+// mergeable tells whether there is anything to make a base of: pages above the one in force, or, where the log has grown long without any, its labels.
+func (h *handle) mergeable() bool {
+	return len(h.tail.entries) > 0 || h.compactor.base != nil && h.longLog()
+}
+
 // walkLabels finds the labels between the base and the claim, once an owner: the manifest lists every labelled point, so that one is found without
 // reading the whole log.
 func (c *compaction) walkLabels(ctx context.Context) error {
@@ -245,13 +261,10 @@ func (c *compaction) walkLabels(ctx context.Context) error {
 	}
 	var before []base.Labelled
 	for e, err := range c.h.back(ctx, c.owner.Entry(), floor) {
-		if errors.Is(err, ErrPointGone) { // collected: what is kept for its label is in the old base
-			break
-		}
 		if err != nil {
 			return err
 		}
-		if e.Label != "" && e.ID == c.owner.ID() {
+		if e.Label != "" {
 			before = append(before, base.Labelled{Label: e.Label, Slot: e.Slot})
 		}
 	}
@@ -274,7 +287,7 @@ func (c *compaction) choose(ctx context.Context) (due bool, err error) {
 	if h.held.Load() != nil { // the state is one entry behind, for a moment
 		return false, nil
 	}
-	if h.ended() != nil || h.behind != nil || len(h.tail.entries) == 0 || c.owner.Pending() {
+	if h.ended() != nil || h.behind != nil || !h.mergeable() || c.owner.Pending() {
 		return false, nil
 	}
 	if owner, _ := h.current(); owner != c.owner {
@@ -435,7 +448,10 @@ func (c *compaction) write(ctx context.Context) (*base.Manifest, error) {
 	if c.plan.Bottom {
 		m.Levels = [][]base.Segment{c.bottom(level)}
 	} else {
-		m.Levels = append([][]base.Segment{level}, c.old.Levels[c.plan.Merge:]...)
+		m.Levels = c.old.Levels[c.plan.Merge:]
+		if len(level) > 0 {
+			m.Levels = append([][]base.Segment{level}, m.Levels...)
+		}
 	}
 	return m, nil
 }

@@ -9,7 +9,7 @@ import (
 
 // Tuned makes compaction start after so many entries in the tail, or when nothing was committed for a while.
 func (o Options) Tuned(entries int, after time.Duration) Options {
-	o.tune = &tuning{entries: entries, bytes: defaultTuning.bytes, settle: 1, after: after}
+	o.tune = &tuning{entries: entries, bytes: defaultTuning.bytes, settle: 1, after: after, slots: defaultTuning.slots}
 	return o
 }
 
@@ -29,4 +29,18 @@ func (db *DB) Base() *base.Manifest {
 func (o CollectOptions) Later(d time.Duration) CollectOptions {
 	o.now = func() time.Time { return time.Now().Add(d) }
 	return o
+}
+
+// Find looks a point up.
+func (c *Client) Find(ctx context.Context, name string, at At) (Point, error) {
+	h, err := c.handle(name)
+	if err != nil {
+		return Point{}, err
+	}
+	defer h.stop()
+	_, e, err := h.resolve(ctx, at)
+	if err != nil {
+		return Point{}, err
+	}
+	return pointOf(e), nil
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"iter"
-
-	"golang.org/x/sync/errgroup"
+	"slices"
 
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/base"
 )
 
 // HistoryEntry is one entry of a database's log.
@@ -24,7 +24,7 @@ var kindNames = map[fence.Kind]string{
 	fence.Create: "create", fence.Claim: "claim", fence.Commit: "commit", fence.Base: "base", fence.Rewind: "rewind", fence.Close: "close", fence.Delete: "delete", fence.Void: "void",
 }
 
-// History yields a database's restorable entries, the newest first. An error ends it.
+// History yields a database's restorable entries, the newest first: all within the history window, and labelled ones from before it. An error ends it.
 func (c *Client) History(ctx context.Context, name string) iter.Seq2[HistoryEntry, error] {
 	return func(yield func(HistoryEntry, error) bool) {
 		h, err := c.handle(name)
@@ -41,12 +41,14 @@ func (c *Client) History(ctx context.Context, name string) iter.Seq2[HistoryEntr
 			yield(HistoryEntry{}, wrap(name, "history", err))
 			return
 		}
-		for e, err := range h.back(ctx, head, head.Horizon-1) {
+		m, err := h.manifestOf(ctx, head)
+		if err != nil {
+			yield(HistoryEntry{}, wrap(name, "history", err))
+			return
+		}
+		for e, err := range h.restorable(ctx, head, m) {
 			if err != nil {
 				yield(HistoryEntry{}, wrap(name, "history", err))
-				return
-			}
-			if e.ID != head.ID {
 				return
 			}
 			he := HistoryEntry{Point: pointOf(e), Kind: kindNames[e.Kind], By: e.Owner, Pages: int64(e.State.PageCount), Bytes: e.Size, RewoundTo: e.To}
@@ -57,31 +59,35 @@ func (c *Client) History(ctx context.Context, name string) iter.Seq2[HistoryEntr
 	}
 }
 
-// back yields head and the entries before it down to floor, exclusive, without their payloads. It reads several at once.
-func (h *handle) back(ctx context.Context, head *fence.Entry, floor uint64) iter.Seq2[*fence.Entry, error] {
+// restorable yields the entries that are points, newest first: all from the horizon on, and labelled ones below it.
+func (h *handle) restorable(ctx context.Context, head *fence.Entry, m *base.Manifest) iter.Seq2[*fence.Entry, error] {
 	return func(yield func(*fence.Entry, error) bool) {
-		if head.Slot <= floor || !yield(head, nil) {
+		floor := min(labelFloor(m), head.Horizon-1)
+		for e, err := range h.back(ctx, head, floor) {
+			if err == nil && e.Slot < head.Horizon && e.Label == "" {
+				continue
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+		if m == nil {
 			return
 		}
-		for above := head; above.Slot > floor+1 && above.Kind != fence.Create; {
-			batch := make([]*fence.Entry, min(stepBack, above.Slot-1-floor))
-			g, gctx := errgroup.WithContext(ctx)
-			for i := range batch {
-				g.Go(func() (err error) { batch[i], err = h.header(gctx, above.Slot-1-uint64(i)); return err })
+		var slots []uint64
+		for _, l := range slices.Backward(m.Labels) {
+			if l.Slot <= floor {
+				slots = append(slots, l.Slot)
 			}
-			if err := g.Wait(); err != nil {
+		}
+		for some := range slices.Chunk(slots, headersAtOnce) {
+			entries, err := h.headers(ctx, some, false)
+			if err != nil {
 				yield(nil, err)
 				return
 			}
-			for _, e := range batch {
-				if err := above.Follows(e); err != nil {
-					yield(nil, err)
-					return
-				}
-				if above = e; !yield(e, nil) {
-					return
-				}
-				if e.Kind == fence.Create {
+			for _, e := range entries {
+				if !yield(e, nil) {
 					return
 				}
 			}
@@ -105,9 +111,6 @@ func (c *Client) Rewind(ctx context.Context, name string, at At) (before Point, 
 	head, e, err := h.resolve(ctx, at)
 	if err != nil {
 		return Point{}, wrap(name, "rewind", err)
-	}
-	if e.Slot < head.Horizon {
-		return Point{}, h.gone(head, fmt.Sprintf("slot %d is labelled, but rewinding below the horizon is not supported: fork it", e.Slot))
 	}
 	owner, err := h.log.Rewind(ctx, fence.RewindOptions{ID: head.ID, To: e.Slot})
 	if err != nil {

@@ -122,6 +122,8 @@ func (h *handle) appendError(err error, sh *shipment) error {
 		h.noteLabel(owner.Last())
 		if sh != nil {
 			h.stored(sh, owner.Last())
+		}
+		if e := owner.Last(); sh != nil || e.Label != "" {
 			h.afterShip()
 		}
 		return h.behind

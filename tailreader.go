@@ -202,7 +202,7 @@ func (t *tailReader) find(ctx context.Context, floor uint64) error {
 		if above.Kind == fence.Rewind { // what stands on it is the point that it goes back to
 			from = above.To + 1
 		}
-		batch, err := t.below(ctx, from, floor)
+		batch, missing, err := t.below(ctx, from, floor)
 		if err != nil {
 			return err
 		}
@@ -220,6 +220,10 @@ func (t *tailReader) find(ctx context.Context, floor uint64) error {
 				break
 			}
 		}
+		straight := above.Kind != fence.Create && above.Kind != fence.Rewind && !above.Whole
+		if missing != nil && (straight || len(batch) == 0) {
+			return missing
+		}
 		if len(batch) == 0 {
 			break
 		}
@@ -231,16 +235,33 @@ func (t *tailReader) find(ctx context.Context, floor uint64) error {
 	return nil
 }
 
-// below reads the entries just below slot, newest first.
-func (t *tailReader) below(ctx context.Context, slot, floor uint64) ([]*fence.Entry, error) {
+// below reads the entries just below slot, newest first, up to one that is missing. Whether that is needed the entries above it tell: what a rewind has left behind is collected.
+func (t *tailReader) below(ctx context.Context, slot, floor uint64) (batch []*fence.Entry, missing, err error) {
 	n := min(stepBack, slot-1-floor)
-	batch := make([]*fence.Entry, n)
+	batch = make([]*fence.Entry, n)
+	gone := make([]error, n)
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range batch {
-		g.Go(func() (err error) { batch[i], err = t.read(ctx, slot-1-uint64(i)); return err })
+		g.Go(func() (err error) {
+			if batch[i], err = t.read(ctx, slot-1-uint64(i)); errors.Is(err, errMissing) {
+				gone[i], err = err, nil
+			}
+			return err
+		})
 	}
-	return batch, g.Wait()
+	if err := g.Wait(); err != nil {
+		return nil, nil, err
+	}
+	for i, err := range gone {
+		if err != nil {
+			return batch[:i], err, nil
+		}
+	}
+	return batch, nil, nil
 }
+
+// errMissing is a slot that is not in the log, and must be.
+var errMissing = fmt.Errorf("%w: a slot is missing", ErrCorrupt)
 
 // read reads a slot that is in the log. A store may show a fresh object late once: absence is not believed at once.
 func (t *tailReader) read(ctx context.Context, slot uint64) (*fence.Entry, error) {
@@ -260,7 +281,7 @@ func (t *tailReader) read(ctx context.Context, slot uint64) (*fence.Entry, error
 			return e, err
 		}
 		if try == absentness {
-			return nil, fmt.Errorf("%w: %s/%s is missing", ErrCorrupt, t.h.store, fence.SlotKey(t.log.Name(), slot))
+			return nil, fmt.Errorf("%w: %s/%s", errMissing, t.h.store, fence.SlotKey(t.log.Name(), slot))
 		}
 		if err := b.Wait(ctx, err); err != nil {
 			return nil, err

@@ -88,7 +88,7 @@ func (l *Log) Name() string { return l.name }
 
 // SlotKey is the key of a slot: 16 hexadecimal digits of 2^64-1 minus the slot, so that the newest slot lists first.
 func SlotKey(name string, slot uint64) string {
-	return fmt.Sprintf("%s%016x", logPrefix(name), ^slot)
+	return fmt.Sprintf("%s%016x", LogPrefix(name), ^slot)
 }
 
 // ParseSlotKey is SlotKey's inverse. ok is false for any other key, and for slot 0, which does not exist.
@@ -104,7 +104,8 @@ func ParseSlotKey(key string) (slot uint64, ok bool) {
 	return ^n, err == nil && ^n != 0
 }
 
-func logPrefix(name string) string { return "db/" + name + "/log/" }
+// LogPrefix is what the keys of all slots of a name begin with.
+func LogPrefix(name string) string { return "db/" + name + "/log/" }
 
 // Head reads the head: the entry in the highest filled slot, payload included, be it a delete or a void. It is nil when there is no slot: the name
 // was never used. Two requests.
@@ -161,7 +162,7 @@ func (l *Log) head(ctx context.Context, o remote.GetOptions) (*Entry, error) {
 
 // top is the LIST: the highest filled slot and its entity tag, 0 when there is none.
 func (l *Log) top(ctx context.Context) (slot uint64, etag string, err error) {
-	page, _, err := l.store.List(ctx, logPrefix(l.name), remote.ListOptions{Max: 1})
+	page, _, err := l.store.List(ctx, LogPrefix(l.name), remote.ListOptions{Max: 1})
 	if err != nil || len(page) == 0 {
 		return 0, "", err
 	}
