@@ -3,6 +3,7 @@ package tonbo_test
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,6 +32,7 @@ type job struct {
 	Large          bool          // some transactions are large
 	Strict         bool          // Options.Strict
 	Lazy           bool          // Options.Hydration = HydrateNone, and a part of the table ballast is read first
+	Exactly        bool          // the transactions are DB.Step's, each with its number as id, the same ones in each process
 	Compact        bool          // after the transactions, wait until the log has a base behind them
 	Beside         time.Duration // Options.SyncEvery, and a goroutine that calls Synced all the time
 	Close          bool          // Close at the end; otherwise the process kills itself
@@ -63,6 +65,7 @@ type event struct {
 //	unsynced Synced has returned another error than ErrFenced
 //	fenced   it has returned ErrFenced; Path is FencedError.Lost
 //	wait     it waits for a line
+//	step     Step of number Seq has returned nil, with the result Path
 //	closed   Close has returned nil
 //	broken   a promise is broken, as Err says
 //	error    something else went wrong
@@ -153,7 +156,11 @@ func (c *child) run() error {
 	c.say(event{What: "open", commit: commit{seq, c.gen}, Path: st.Lost, Warm: !st.ColdStart})
 
 	stop := c.syncBeside()
-	err = c.work(seq)
+	if c.Exactly {
+		err = c.exactly()
+	} else {
+		err = c.work(seq)
+	}
 	stop()
 	if err == nil && c.Compact {
 		err = c.compacted(ctx)
@@ -241,6 +248,25 @@ func (c *child) work(seq int) error {
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// exactly takes the job's steps.
+func (c *child) exactly() error {
+	if _, err := c.db.Exec("CREATE TABLE IF NOT EXISTS effects(step INTEGER, n INTEGER)"); err != nil {
+		return err
+	}
+	for i := 1; i <= c.Steps; i++ {
+		s, err := c.db.Step(context.Background(), "thread", fmt.Sprint(i), func(ctx context.Context, tx *sql.Tx) ([]byte, error) {
+			var n int
+			err := tx.QueryRow("INSERT INTO effects SELECT ?, 1+(SELECT count(*) FROM effects) RETURNING n", i).Scan(&n)
+			return fmt.Appendf(nil, "effect %d", n), err
+		})
+		if err = c.fenced(err); err != nil {
+			return fmt.Errorf("step %d: %w", i, err)
+		}
+		c.say(event{What: "step", commit: commit{i, c.gen}, Path: string(s.Result)})
 	}
 	return nil
 }

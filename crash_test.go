@@ -26,6 +26,7 @@ var scenarios = []scenario{
 		w.start(job{Dir: dir, Steps: 4, Sync: 2, Close: true}, "").wait()
 	}},
 	{name: "compact", only: "compact:", job: job{Steps: 25, Sync: 3, Large: true, Compact: true, Close: true}},
+	{name: "step", only: "step:", job: job{Steps: 4, Exactly: true, Close: true}},
 	{name: "lazy", job: job{Steps: 12, Sync: 3, Lazy: true, Close: true}, prepare: (*world).ballast},
 	{name: "resumed", only: "hydrate:", job: job{Steps: 4, Sync: 3, Lazy: true, Close: true}, prepare: func(w *world, dir string) {
 		w.ballast(dir)

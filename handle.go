@@ -56,6 +56,7 @@ type handle struct {
 
 	compactor compactor
 	account   account // guarded by round
+	steps     stepping
 	tune      tuning
 
 	background sync.WaitGroup
@@ -65,7 +66,7 @@ type handle struct {
 }
 
 func newHandle(name string, o Options, base remote.Store) *handle {
-	h := &handle{name: name, o: o, round: make(chan struct{}, 1), done: make(chan struct{}), wake: make(chan struct{}, 1), tune: defaultTuning}
+	h := &handle{name: name, o: o, round: make(chan struct{}, 1), done: make(chan struct{}), wake: make(chan struct{}, 1), tune: defaultTuning, steps: stepping{turn: make(chan struct{}, 1)}}
 	if o.tune != nil {
 		h.tune = *o.tune
 	}

@@ -1,0 +1,149 @@
+package tonbo
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+)
+
+// Step is a step that has been taken.
+type Step struct {
+	Result   []byte // what fn returned when it ran
+	Replayed bool   // it had run before: not in this call
+	Session  string // "<thread>-<version>" of the database's version when it ran, see [EnsureOptions]; "<thread>" in a database without one
+	Point    Point  // a point that holds the step: the one that this call's Synced reached
+}
+
+// Our own tables, in the user's database so that a transaction spans both. Names that begin with _tonbo_ are ours.
+const (
+	metaTable  = `CREATE TABLE IF NOT EXISTS _tonbo_meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID`
+	stepsTable = `CREATE TABLE IF NOT EXISTS _tonbo_steps(thread TEXT NOT NULL, id TEXT NOT NULL, session TEXT NOT NULL, at INTEGER NOT NULL, result BLOB,
+		PRIMARY KEY(thread, id)) WITHOUT ROWID`
+)
+
+// stepping is what the steps of one handle share.
+type stepping struct {
+	turn chan struct{} // holds a token while a step's transaction runs: SQLite has one writer, and a channel can be left when a ctx ends
+
+	pool         *sql.DB // that the statements are of; nil: there are none. Used with the token alone, as they are
+	epoch        int64   // of the handle, in which the tables are known to exist
+	find, record *sql.Stmt
+}
+
+// prepare makes the tables, and the statements that each step needs: to compile them anew would cost more than all else that a step adds to a transaction.
+func (s *stepping) prepare(ctx context.Context, pool *sql.DB, epoch int64) (err error) {
+	if s.pool == pool && s.epoch == epoch {
+		return nil
+	}
+	s.forget()
+	for _, q := range []string{metaTable, stepsTable} {
+		if _, err := pool.ExecContext(ctx, q); err != nil {
+			return err
+		}
+	}
+	s.find, err = pool.PrepareContext(ctx, `SELECT s.session, s.result, (SELECT value FROM _tonbo_meta WHERE key = 'version') FROM (SELECT 1) LEFT JOIN _tonbo_steps s ON thread = ? AND id = ?`)
+	if err != nil {
+		return err
+	}
+	s.record, err = pool.PrepareContext(ctx, `INSERT INTO _tonbo_steps(thread, id, session, at, result) VALUES(?, ?, ?, ?, ?)`)
+	if err != nil {
+		s.find.Close()
+		return err
+	}
+	s.pool, s.epoch = pool, epoch
+	return nil
+}
+
+func (s *stepping) forget() {
+	if s.pool != nil {
+		s.find.Close()
+		s.record.Close()
+		s.pool = nil
+	}
+}
+
+// Step runs fn once for each (thread, id), whatever happens: fn's rows and its result are committed in one transaction, which is then acknowledged by the remote. The
+// same thread and id again, here or on another machine, now or after a crash at any point, returns the recorded result without running fn. Concurrent calls run it
+// once: the others wait for the result. So a message's id, or a turn's, makes the handling of it exactly-once as far as the database goes; what fn does outside of it
+// (a request, a mail) may happen again when the machine is lost in the middle, and should carry the same id.
+//
+// fn gets the transaction and must write through it alone: another connection of db cannot write before fn has returned. An error of fn is returned as it is, and a
+// panic goes on; neither leaves anything in the database. thread and id are 1 to 256 bytes of UTF-8. Results are kept until their rows are deleted:
+//
+//	DELETE FROM _tonbo_steps WHERE at < unixepoch('now', '-30 days')
+//
+// An error after the COMMIT is Synced's: the step is recorded here and not acknowledged. Call Step again: it returns the result once the remote has it. After [ErrFenced] the
+// step may have to be taken again by the new owner; what it did here is set aside with the other commits.
+func (db *DB) Step(ctx context.Context, thread, id string, fn func(context.Context, *sql.Tx) ([]byte, error)) (Step, error) {
+	h := db.h
+	if h.ro != nil {
+		return Step{}, wrap(h.name, "step", ErrReadOnly)
+	}
+	for what, s := range map[string]string{"thread": thread, "id": id} {
+		if s == "" || len(s) > 256 || !utf8.ValidString(s) {
+			return Step{}, wrap(h.name, "step", fmt.Errorf("%s %.40q: want 1 to 256 bytes of UTF-8", what, s))
+		}
+	}
+	s, err := db.step(ctx, thread, id, fn)
+	if err != nil {
+		return Step{}, err
+	}
+	if err := db.Synced(ctx); err != nil {
+		return s, fmt.Errorf("step %s %s is recorded here, and not acknowledged: %w", thread, id, err)
+	}
+	owner, _ := h.current()
+	s.Point = pointOf(owner.Last())
+	return s, nil
+}
+
+// step is the transaction.
+func (db *DB) step(ctx context.Context, thread, id string, fn func(context.Context, *sql.Tx) ([]byte, error)) (s Step, err error) {
+	h := db.h
+	select {
+	case h.steps.turn <- struct{}{}:
+		defer func() { <-h.steps.turn }()
+	case <-ctx.Done():
+		return s, wrap(h.name, "step", ctx.Err())
+	}
+	if err := h.steps.prepare(ctx, db.DB, h.epoch.Load()); err != nil {
+		return s, wrap(h.name, "step", err)
+	}
+	// (1) BEGIN IMMEDIATE: from here on no other writer gets in between.
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable})
+	if err != nil {
+		return s, wrap(h.name, "step", err)
+	}
+	defer tx.Rollback() // after Commit it does nothing; it also cleans up when fn panics
+	// (2) Has it run? The caller's Synced covers what is read here.
+	var session, version sql.NullString
+	if err := tx.StmtContext(ctx, h.steps.find).QueryRowContext(ctx, thread, id).Scan(&session, &s.Result, &version); err != nil {
+		h.steps.forget() // perhaps somebody dropped the tables
+		return s, wrap(h.name, "step", err)
+	}
+	if s.Replayed = session.Valid; s.Replayed {
+		s.Session = session.String
+		return s, nil
+	}
+	// (3) It runs now, and its result is in the same transaction.
+	if s.Session = thread; version.Valid {
+		s.Session += "-" + version.String
+	}
+	if s.Result, err = fn(ctx, tx); err != nil {
+		return s, err
+	}
+	if _, err = tx.StmtContext(ctx, h.steps.record).ExecContext(ctx, thread, id, s.Session, time.Now().Unix(), s.Result); err == nil {
+		fault("step:before-commit")
+		err = tx.Commit()
+	}
+	if errors.Is(err, sql.ErrTxDone) && ctx.Err() == nil {
+		err = errors.New("its function ended the transaction itself, so what it did may be done again: it must leave that to Step")
+	}
+	if err != nil {
+		return s, wrap(h.name, "step", err)
+	}
+	fault("step:committed")
+	return s, nil
+}
