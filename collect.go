@@ -3,6 +3,8 @@ package tonbo
 import (
 	"context"
 	"fmt"
+	"maps"
+	"strings"
 	"time"
 
 	"github.com/tonbo-go/tonbo/internal/base"
@@ -43,32 +45,67 @@ func (c *Client) Collect(ctx context.Context, name string, o CollectOptions) (*C
 	}, nil
 }
 
-// collectEvery is how often an owner collects.
-const collectEvery = time.Hour
-
-// released remembers which of this owner's published objects a newer base has replaced, and with which slot: they are of the newest generation, so only
-// the owner knows that they are no upload that waits for its entry (R9). Guarded by the round.
+// released is this owner's word on objects of its own generation that nothing stands on from a slot of the log on, nor ever will: of the newest generation only the owner knows
+// that they are no upload that waits for its entry (R9). Guarded by the round.
 type released map[string]uint64
 
-// replace notes what the base in force before, under key, had and the new one has not. slot is that of the new base's entry.
-func (r released) replace(key string, old, m *base.Manifest, slot uint64) {
-	if old == nil {
-		return
+// release gives the word for objects. slot is that of the entry that took their place, or, where none has named them and none will, of any. The caller holds the round.
+func (h *handle) release(slot uint64, keys ...string) {
+	c := &h.compactor
+	if c.released == nil {
+		c.released = released{}
 	}
+	owner, _ := h.current()
+	for _, k := range keys {
+		// What a former owner uploaded is older than the head's generation: it needs no word of ours.
+		if strings.HasPrefix(k, segmentPrefix(h.name, owner.Generation())) || strings.HasPrefix(k, "db/"+h.name+"/base/") {
+			c.released[k] = slot
+		}
+	}
+}
+
+// replaced releases what the base in force before had and the new one has not, and what the entries named that the new one covers.
+func (h *handle) replaced(old *base.Manifest, oldKey string, m *base.Manifest, slot uint64) {
 	kept := map[string]bool{}
+	for _, k := range segmentsOf(m) {
+		kept[k] = true
+	}
+	gone := segmentsOf(old)
+	if old != nil && old.Generation == m.Generation && old.ID == m.ID {
+		h.release(slot, oldKey)
+	}
+	for _, e := range h.tail.entries {
+		if e.slot <= m.Slot {
+			gone = append(gone, e.segments()...)
+		}
+	}
+	for _, k := range gone {
+		if !kept[k] {
+			h.release(slot, k)
+		}
+	}
+}
+
+func segmentsOf(m *base.Manifest) (keys []string) {
+	if m == nil {
+		return nil
+	}
 	for _, level := range m.Levels {
 		for _, s := range level {
-			kept[s.Key] = true
+			keys = append(keys, s.Key)
 		}
 	}
-	r[key] = slot
-	for _, level := range old.Levels {
-		for _, s := range level {
-			if !kept[s.Key] {
-				r[s.Key] = slot
-			}
+	return keys
+}
+
+// segments lists the segments that an entry names, as far as that is known.
+func (e *tailEntry) segments() (keys []string) {
+	if ix := e.object.Known(); ix != nil {
+		for _, r := range ix.Refs {
+			keys = append(keys, r.Key)
 		}
 	}
+	return keys
 }
 
 // collect is the owner's own collection, in the background after a compaction. What it may not delete is left to others.
@@ -78,24 +115,36 @@ func (h *handle) collect(ctx context.Context) error {
 	}
 	c := &h.compactor
 	owner, _ := h.current()
-	due := time.Since(c.collected) >= collectEvery && owner.Horizon() > 1
-	words := make(released, len(c.released))
-	for k, slot := range c.released {
-		words[k] = slot
-	}
+	now := h.tune.now()
+	due := now.Sub(c.collected) >= h.tune.collect && owner.Horizon() > 1 && h.ended() == nil
+	words := maps.Clone(c.released)
 	if due {
-		c.collected = time.Now()
+		c.collected = now
 	}
 	h.unlockRound()
 	if !due {
 		return nil
 	}
-	r, err := gc.Collect(ctx, h.store, h.name, gc.Options{Released: func(key string) (uint64, bool) { slot, ok := words[key]; return slot, ok }})
+	there := map[string]bool{} // of our words
+	r, err := gc.Collect(ctx, h.store, h.name, gc.Options{Now: h.tune.now, Released: func(key string) (uint64, bool) {
+		slot, ok := words[key]
+		if ok {
+			there[key] = true
+		}
+		return slot, ok
+	}})
 	if err != nil {
 		return fmt.Errorf("collect: %w", err)
 	}
 	if err := h.lockRound(ctx); err != nil {
 		return err
+	}
+	if !r.Moved {
+		for k := range words {
+			if !there[k] {
+				delete(c.released, k)
+			}
+		}
 	}
 	h.account.collected += r.Bytes
 	h.unlockRound()

@@ -2,12 +2,15 @@ package tonbo_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/tonbo-go/tonbo"
 	"github.com/tonbo-go/tonbo/remote"
+	"github.com/tonbo-go/tonbo/remote/mem"
+	"github.com/tonbo-go/tonbo/tonbotest"
 )
 
 // stored lists what is stored under a name.
@@ -159,5 +162,101 @@ func TestSmallDatabaseStaysSmall(t *testing.T) {
 		if objects > 600 || bytes > 2<<20 { // of 2,400 entries
 			t.Errorf("%d objects, %d kB are left of a database of 20 kB", objects, bytes>>10)
 		}
+	}
+}
+
+// TestLongLivedOwnerCollectsWhatItSuperseded: segments that large entries named, bases, uploads that failed and compactions that came to nothing go while their owner lives; what a label
+// stands on stays, and so does all that the head needs.
+func TestLongLivedOwnerCollectsWhatItSuperseded(t *testing.T) {
+	ctx := context.Background()
+	store := tonbotest.NewStore(mem.New("test"))
+	a := newAccount(t)
+	a.store = store
+	a.create("run")
+	o := a.machine().Tuned(1000, time.Hour).Collecting()
+	o.History = time.Nanosecond
+	db := open(t, "run", o)
+	exec(t, db, "CREATE TABLE t(id INTEGER PRIMARY KEY, v BLOB)")
+	exec(t, db, "WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM s WHERE n<6000) INSERT INTO t(v) SELECT randomblob(900) FROM s")
+	labelled := ""
+	var most int64
+	for i := range 12 {
+		exec(t, db, "UPDATE t SET v=randomblob(900)") // 6 MB in segments
+		switch i {
+		case 3:
+			if _, err := db.Checkpoint(ctx, "keep"); err != nil {
+				t.Fatal(err)
+			}
+			labelled = rows(t, db, "SELECT hex(v) FROM t WHERE id=77")
+		case 5: // the second segment, or the entry, is refused; what was uploaded is nobody's
+			store.Fail(tonbotest.Match{Op: tonbotest.Create, Key: "/log/"}, 1, remote.ErrQuota)
+			if err := db.Synced(ctx); !errors.Is(err, tonbo.ErrQuota) {
+				t.Fatal(err)
+			}
+		case 7:
+			synced(t, db)
+			store.Fail(tonbotest.Match{Op: tonbotest.Create, Key: "/base/"}, 1, remote.ErrQuota)
+			if err := db.Compact(ctx, false); !errors.Is(err, remote.ErrQuota) {
+				t.Fatal(err)
+			}
+		case 9:
+			synced(t, db)
+			store.Fail(tonbotest.Match{Op: tonbotest.Create, Key: "/log/"}, 1, remote.ErrQuota)
+			if err := db.Compact(ctx, false); !errors.Is(err, remote.ErrQuota) {
+				t.Fatal(err)
+			}
+		}
+		synced(t, db)
+		if err := db.Compact(ctx, false); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.CollectOwn(ctx); err != nil {
+			t.Fatal(err)
+		}
+		_, bytes := stored(t, a, "run")
+		most = max(most, bytes)
+	}
+	if most > 48<<20 { // the labelled point's, the base in force, the one before, what was shipped since, twice; without collection 150 MB
+		t.Errorf("%d MiB are stored of a database of 6 MB", most>>20)
+	}
+	exec(t, db, "UPDATE t SET v=randomblob(10) WHERE id=1")
+	for range 3 {
+		synced(t, db)
+		if err := db.Compact(ctx, false); err != nil {
+			t.Fatal(err)
+		}
+		exec(t, db, "UPDATE t SET v=randomblob(10) WHERE id=1")
+	}
+	if err := db.CollectOwn(ctx); err != nil {
+		t.Fatal(err)
+	}
+	named := map[string]bool{}
+	for _, level := range db.Base().Levels {
+		for _, s := range level {
+			named[s.Key] = true
+		}
+	}
+	page, _, err := store.List(ctx, "db/run/seg/", remote.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := 0
+	for _, i := range page {
+		if !named[i.Key] {
+			other++
+		}
+	}
+	t.Logf("at most %d MiB; at the end %d segments, %d of them not in the base", most>>20, len(page), other)
+	if other > 3 { // of the labelled point, and of the base before
+		t.Errorf("%d segments are left over", other)
+	}
+	ro := readOnly(t, a, "run", tonbo.Label("keep"))
+	if got := rows(t, ro, "SELECT hex(v) FROM t WHERE id=77"); got != labelled {
+		t.Error("the labelled point is another")
+	}
+	closeDB(t, ro)
+	closeDB(t, db)
+	if v, err := client(t, a).Verify(ctx, "run"); err != nil || !v.OK() {
+		t.Errorf("%+v %v", v, err)
 	}
 }

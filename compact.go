@@ -18,14 +18,16 @@ import (
 
 // tuning says when the tail is merged into a base. The tail is what a cold start reads entry by entry; a base costs three requests or more.
 type tuning struct {
-	entries int           // entries in the tail
-	bytes   int64         // of their payloads
-	settle  int           // entries in the tail when nothing else is going on
-	after   time.Duration // without a commit: nothing else is going on
-	slots   uint64        // of the log since the last base, whatever is in them: its horizon rises with bases alone, and they list its labels
+	entries int              // entries in the tail
+	bytes   int64            // of their payloads
+	settle  int              // entries in the tail when nothing else is going on
+	after   time.Duration    // without a commit: nothing else is going on
+	collect time.Duration    // how often an owner collects
+	now     func() time.Time // for collection
+	slots   uint64           // of the log since the last base, whatever is in them: its horizon rises with bases alone, and they list its labels
 }
 
-var defaultTuning = tuning{entries: 128, bytes: 4 << 20, settle: 4, after: 2 * time.Second, slots: 128}
+var defaultTuning = tuning{entries: 128, bytes: 4 << 20, settle: 4, after: 2 * time.Second, slots: 128, collect: time.Hour, now: time.Now}
 
 // maxMarks bounds how finely a manifest remembers which slot was when.
 const maxMarks = 256
@@ -48,8 +50,9 @@ type compactor struct {
 }
 
 type pendingBase struct {
-	key string
-	m   *base.Manifest
+	key   string
+	m     *base.Manifest
+	fresh []string // keys of the segments that it was the first to name
 }
 
 // afterShip starts a compaction when it is due. The caller holds the round.
@@ -167,6 +170,7 @@ type compaction struct {
 	sums    map[uint32]uint64  // of these, those that are known
 	reader  layout.Reader
 	labels  []base.Labelled
+	fresh   []string // keys of what was uploaded
 	buf     []byte
 }
 
@@ -187,26 +191,37 @@ func (h *handle) compact(ctx context.Context, settle bool) error {
 	}
 	fault("compact:planned")
 	// (2) Segments first, then the manifest that names them (R8).
-	m, err := c.write(ctx)
-	if err != nil {
-		return err
-	}
-	fault("compact:segments")
-	key := fmt.Sprintf("db/%s/base/%016x-%016x-%x", h.name, c.slot, c.owner.Generation(), randomNonce())
-	body, err := m.Encode()
-	if err != nil {
-		return err
-	}
-	if err := remote.CreateUnique(ctx, h.store, key, body); err != nil {
-		return err
-	}
-	fault("compact:manifest")
+	m, key, err := c.upload(ctx)
 	// (3) In force once its entry is in the log.
-	if err := h.lockRound(ctx); err != nil {
-		return err
+	if lerr := h.lockRound(h.life); lerr != nil {
+		return errors.Join(err, lerr)
 	}
 	defer h.unlockRound()
-	return h.publish(ctx, c, m, key)
+	if err == nil {
+		err = h.publish(ctx, c, m, key)
+	}
+	if err != nil && h.ended() == nil && (h.compactor.next == nil || h.compactor.next.key != key) { // it will never be
+		h.release(c.owner.Slot(), append(c.fresh, key)...)
+	}
+	return err
+}
+
+// upload puts the new base's segments, and then its manifest. key is set even with an error.
+func (c *compaction) upload(ctx context.Context) (m *base.Manifest, key string, err error) {
+	key = fmt.Sprintf("db/%s/base/%016x-%016x-%x", c.h.name, c.slot, c.owner.Generation(), randomNonce())
+	if m, err = c.write(ctx); err != nil {
+		return nil, key, err
+	}
+	fault("compact:segments")
+	body, err := m.Encode()
+	if err != nil {
+		return nil, key, err
+	}
+	if err := remote.CreateUnique(ctx, c.h.store, key, body); err != nil {
+		return nil, key, err
+	}
+	fault("compact:manifest")
+	return m, key, nil
 }
 
 // newCompaction looks at what there is and reads the maps of what may be merged. nil: there is nothing to do.
@@ -408,7 +423,7 @@ func (c *compaction) write(ctx context.Context) (*base.Manifest, error) {
 		if w.Pages() == 0 {
 			return nil
 		}
-		s, err := c.upload(ctx, w, first, last)
+		s, err := c.segment(ctx, w, first, last)
 		w.Reset(int(c.state.PageSize))
 		level = append(level, s)
 		return err
@@ -506,8 +521,8 @@ func (c *compaction) read(ctx context.Context, p uint32) error {
 	return fmt.Errorf("%w: page %d as of slot %d is in no object", ErrCorrupt, p, c.slot)
 }
 
-// upload puts one segment.
-func (c *compaction) upload(ctx context.Context, w *segment.Writer, first, last uint32) (base.Segment, error) {
+// segment puts one.
+func (c *compaction) segment(ctx context.Context, w *segment.Writer, first, last uint32) (base.Segment, error) {
 	s := base.Segment{First: first, Last: last, Pages: w.Pages(), From: 1, Slot: c.slot}
 	payload, sum, err := w.Finish()
 	if err != nil {
@@ -523,11 +538,16 @@ func (c *compaction) upload(ctx context.Context, w *segment.Writer, first, last 
 	}
 	b = append(b, payload...)
 	s.Key, s.Size = segmentKey(c.h.name, hd.Generation, hd.Nonce), int64(len(b))
+	c.fresh = append(c.fresh, s.Key)
 	return s, remote.CreateUnique(ctx, c.h.store, s.Key, b)
 }
 
+func segmentPrefix(name string, generation uint64) string {
+	return fmt.Sprintf("db/%s/seg/%016x-", name, generation)
+}
+
 func segmentKey(name string, generation uint64, nonce [16]byte) string {
-	return fmt.Sprintf("db/%s/seg/%016x-%x", name, generation, nonce)
+	return fmt.Sprintf("%s%x", segmentPrefix(name, generation), nonce)
 }
 
 // publish appends the base's entry. The caller holds the round.
@@ -539,9 +559,12 @@ func (h *handle) publish(ctx context.Context, c *compaction, m *base.Manifest, k
 		return err
 	}
 	horizon := h.horizon(m, c)
-	h.compactor.next = &pendingBase{key, m}
+	h.compactor.next = &pendingBase{key, m, c.fresh}
 	_, err := c.owner.Append(ctx, fence.Draft{Kind: fence.Base, Base: key, BaseSlot: c.slot, Horizon: horizon, Since: h.since(nil)})
 	fault("compact:published")
+	if err != nil && !c.owner.Pending() {
+		h.compactor.next = nil
+	}
 	return h.appendError(err, nil)
 }
 
@@ -551,12 +574,7 @@ func (h *handle) adopt(owner *fence.Owner) {
 	if c.next == nil || owner.Base() != c.next.key {
 		return
 	}
-	if c.released == nil {
-		c.released = released{}
-	}
-	if c.base != nil && c.base.Generation == owner.Generation() { // a former owner's objects are older than the head's generation: they need no word of ours
-		c.released.replace(c.key, c.base, c.next.m, owner.Slot())
-	}
+	h.replaced(c.base, c.key, c.next.m, owner.Slot())
 	c.base, c.key, c.next = c.next.m, c.next.key, nil
 	h.tail.drop(c.base.Slot)
 }

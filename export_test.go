@@ -9,12 +9,25 @@ import (
 
 // Tuned makes compaction start after so many entries in the tail, or when nothing was committed for a while.
 func (o Options) Tuned(entries int, after time.Duration) Options {
-	o.tune = &tuning{entries: entries, bytes: defaultTuning.bytes, settle: 1, after: after, slots: defaultTuning.slots}
+	t := defaultTuning
+	t.entries, t.settle, t.after = entries, 1, after
+	o.tune = &t
+	return o
+}
+
+// Collecting makes a tuned owner collect after every compaction, and believe that everything is old.
+func (o Options) Collecting() Options {
+	t := *o.tune
+	t.collect, t.now = 0, func() time.Time { return time.Now().Add(2 * time.Hour) }
+	o.tune = &t
 	return o
 }
 
 // Compact runs one compaction and returns its error.
 func (db *DB) Compact(ctx context.Context, settle bool) error { return db.h.compact(ctx, settle) }
+
+// CollectOwn runs the owner's own collection.
+func (db *DB) CollectOwn(ctx context.Context) error { return db.h.collect(ctx) }
 
 // Base returns the base in force.
 func (db *DB) Base() *base.Manifest {

@@ -37,12 +37,16 @@ type shipment struct {
 	bytes   int64        // of all that is put for it
 	commits int          // that it carries
 	spool   *spool       // segments to upload before
+	named   []string     // their keys
 }
 
-func (s *shipment) giveBack() {
+// giveBack is for a shipment that is not in the log and never will be. The caller holds the round.
+func (h *handle) giveBack(s *shipment) {
 	if s.changes != nil {
 		s.changes.Return()
 	}
+	owner, _ := h.current()
+	h.release(owner.Slot(), s.named...)
 }
 
 func (s *shipment) discard() {
@@ -114,6 +118,7 @@ func (h *handle) encode(ctx context.Context, c *vfs.Changes, owner *fence.Owner)
 	if sh.spool != nil {
 		for _, ref := range sh.spool.refs {
 			sh.bytes += ref.Size
+			sh.named = append(sh.named, ref.Key)
 		}
 	}
 	return sh, nil

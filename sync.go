@@ -69,7 +69,7 @@ func (h *handle) ship(ctx context.Context, kind fence.Kind, label string) error 
 	}
 	if err != nil {
 		sh.discard()
-		changes.Return()
+		h.giveBack(sh)
 		return h.localError(err)
 	}
 	// (5) The entry: one conditional PUT.
@@ -104,7 +104,11 @@ func (h *handle) settle(ctx context.Context) (looked bool, err error) {
 	if err == nil && e == nil { // refused for good: nothing of it is stored
 		h.inflight = nil
 		if sh != nil {
-			sh.giveBack()
+			h.giveBack(sh)
+		}
+		if next := h.compactor.next; next != nil {
+			h.compactor.next = nil
+			h.release(owner.Slot(), append(next.fresh, next.key)...)
 		}
 		return looked, nil
 	}
@@ -132,7 +136,7 @@ func (h *handle) appendError(err error, sh *shipment) error {
 		if sh != nil && fe.Stored { // in the history, so not lost
 			h.stored(sh, &fence.Entry{Slot: sh.slot, State: sh.state, PayloadSize: sh.size})
 		} else if sh != nil {
-			sh.giveBack()
+			h.giveBack(sh)
 		}
 		return h.fenced(fe)
 	case owner.Pending():
@@ -141,7 +145,7 @@ func (h *handle) appendError(err error, sh *shipment) error {
 	default: // a definite refusal
 		h.inflight = nil
 		if sh != nil {
-			sh.giveBack()
+			h.giveBack(sh)
 		}
 		return err
 	}
@@ -214,6 +218,7 @@ func (h *handle) strictCommit(ctx context.Context, held *vfs.Held) error {
 	}
 	if err != nil {
 		sh.discard()
+		h.release(owner.Slot(), sh.named...)
 		return h.unsynced("commit", h.localError(err))
 	}
 	sh.changes = nil // the outcome that we return settles them

@@ -79,6 +79,9 @@ func (h *handle) readMap(ctx context.Context, name string, slot uint64, id fence
 // push adds an entry that has just been stored.
 func (h *handle) push(e *fence.Entry, payload []byte, whole bool) {
 	if whole {
+		for _, old := range h.tail.entries {
+			h.release(e.Slot, old.segments()...)
+		}
 		h.tail = tail{}
 	}
 	keep := h.tail.kept+int64(len(payload)) <= tailKept

@@ -53,9 +53,9 @@ type Options struct {
 	Now      func() time.Time // default time.Now
 	Parallel int              // requests at once; default 8
 
-	// Released is an owner's word on an object of its own generation. ok: an entry that is known to be stored has named it, and no entry from slot on stands on it nor ever will: a base
-	// of this owner has taken its place. It may be deleted when the horizon has reached slot, no point needs it, and grace has passed. Nil, and whatever else it does not
-	// know: what is of the head's generation stays (R9).
+	// Released is an owner's word on an object of its own generation. ok: no entry from slot on stands on it nor ever will, because a base or a whole entry of this owner, known to be stored,
+	// has taken its place; or no entry names it nor ever will, because what was to name it was refused for certain. It may be deleted when the horizon has reached slot, no point needs it,
+	// and grace has passed. Nil, and whatever else it does not know: what is of the head's generation stays (R9).
 	Released func(key string) (slot uint64, ok bool)
 
 	// Log opens the log of a name; default fence.New with default options. For tests.

@@ -323,7 +323,7 @@ func (w *world) fill(o *own, d *fence.Draft) {
 		x := w.write(o)
 		what := change{pages: x}
 		if after := x.over(o.pages); after.full() && w.chance(6) {
-			x, what, d.Whole = after, change{pages: after, whole: true}, true
+			x, what, d.Whole, o.whole = after, change{pages: after, whole: true}, true, true
 		}
 		d.Payload, d.PayloadSum = w.pack(x, nil, what)
 		d.State = &fence.State{PageSize: pageSize, PageCount: numPages, Checksum: uint64(w.version)}
@@ -349,7 +349,7 @@ func (a *actor) tooEarly(o *own) {
 	a.call(func(ctx context.Context) { _, err = o.Append(ctx, d) })
 	w.tracef(a.name, "append while another is pending: %v", err)
 	if errors.Is(err, fence.ErrPending) {
-		o.sent, o.draft, o.going, o.next = before.sent, before.draft, before.going, before.next
+		o.sent, o.draft, o.going, o.next, o.whole = before.sent, before.draft, before.going, before.next, before.whole
 		return
 	}
 	if len(a.drawn) > 0 {
@@ -387,7 +387,7 @@ func (a *actor) told(o *own, err error) bool {
 		return false
 	case !o.Pending() && o.sent != (nonce{}) && !h.has(o.sent):
 		w.gone[o.sent] = true // refused: it must never come to be
-		o.sent, o.draft, o.going = nonce{}, nil, nil
+		o.refused()
 	case errors.Is(err, remote.ErrUnknown) && !o.Pending():
 		w.violated("unknown, but not pending", "%.3x of %s: %v", o.sent, o.name, err)
 	}

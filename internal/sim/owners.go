@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tonbo-go/tonbo/fence"
@@ -16,10 +17,11 @@ const (
 	EntryBeforeSegments = "R8 entry before its uploads"
 	BaseBeforeUploads   = "R8 base entry before its uploads"
 	ReleasedTooEarly    = "R9 released while an entry names it"
+	ReleasedUnknown     = "R9 released while its entry is unknown"
 )
 
 // OwnerRules names all of them.
-var OwnerRules = []string{EntryBeforeSegments, BaseBeforeUploads, ReleasedTooEarly}
+var OwnerRules = []string{EntryBeforeSegments, BaseBeforeUploads, ReleasedTooEarly, ReleasedUnknown}
 
 // prepared is a base.
 type prepared struct {
@@ -64,6 +66,23 @@ func (o *own) took() {
 		}
 		o.based, o.going = b, nil
 	}
+	if o.whole { // nothing from here on stands on what is below
+		for key, slot := range o.large {
+			if slot < o.Slot() {
+				o.lapse(key, o.Slot())
+			}
+		}
+	}
+	o.naming, o.whole = nil, false
+}
+
+// refused: what was pending is not in the log, and never will be.
+func (o *own) refused() {
+	for _, key := range o.naming {
+		delete(o.large, key)
+		o.lapse(key, o.Slot())
+	}
+	o.sent, o.draft, o.going, o.naming, o.whole = nonce{}, nil, nil, nil, false
 }
 
 func (o *own) lapse(key string, slot uint64) {
@@ -102,10 +121,11 @@ func (a *actor) large(o *own) bool {
 		return err
 	}
 	if w.c.Owners != EntryBeforeSegments && upload() != nil {
+		o.lapse(key, o.Slot()) // nothing names it, nor ever will
 		return true
 	}
 	payload, sum := w.pack(content{}, []segment.Ref{{Key: key, First: s.First, Last: s.Last, Pages: s.Pages, Size: s.Size}}, change{pages: x})
-	o.large[key] = o.Slot() + 1
+	o.large[key], o.naming = o.Slot()+1, []string{key}
 	d := fence.Draft{Kind: fence.Commit, Payload: payload, PayloadSum: sum, State: &fence.State{PageSize: pageSize, PageCount: numPages, Checksum: uint64(w.version)}}
 	more := a.synced(o, d)
 	if w.c.Owners == EntryBeforeSegments {
@@ -144,9 +164,21 @@ func (a *actor) build(o *own) {
 	b.body, err = b.m.Encode()
 	must(err)
 	if w.c.Owners != BaseBeforeUploads && !a.upload(b) {
+		for _, key := range b.keys() {
+			o.lapse(key, o.Slot())
+		}
 		return
 	}
 	o.next = b
+}
+
+// keys of what a base is the first to name, and of itself.
+func (b *prepared) keys() []string {
+	keys := []string{b.key}
+	for key := range b.fresh {
+		keys = append(keys, key)
+	}
+	return keys
 }
 
 func (a *actor) upload(b *prepared) bool {
@@ -187,6 +219,7 @@ func (a *actor) publish(o *own) bool {
 	if w.c.Prepare != nil && !w.calm && w.chance(8) {
 		d.Horizon = 1 + w.rnd.Uint64N(last.Slot) // fence refuses one that falls
 	}
+	o.naming = b.keys()
 	more := a.synced(o, d)
 	if w.c.Owners == BaseBeforeUploads {
 		a.upload(b)
@@ -265,6 +298,9 @@ func (a *actor) collect(name string, o *own) {
 				if _, named := o.large[key]; named {
 					return 0, true
 				}
+			}
+			if a.w.c.Owners == ReleasedUnknown && o.Pending() && slices.Contains(o.naming, key) {
+				return 0, true
 			}
 			slot, ok := o.lapsed[key]
 			return slot, ok

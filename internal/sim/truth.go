@@ -316,7 +316,9 @@ type own struct {
 	going  *prepared         // its entry is pending, or was appended last
 	based  *prepared         // the base of this owner that is in force
 	large  map[string]uint64 // segments that its entries name, and the slots
-	lapsed map[string]uint64 // its own objects that were published and superseded, and by which slot
+	naming []string          // objects that what is pending names first, or what was appended last
+	whole  bool              // and whether it carries the whole database
+	lapsed map[string]uint64 // its own objects that were published and superseded, and by which slot; or that will never be published
 }
 
 // is tells whether o is the owner.
