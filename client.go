@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/catalog"
 	"github.com/tonbo-go/tonbo/internal/segment"
 	"github.com/tonbo-go/tonbo/remote"
 	"github.com/tonbo-go/tonbo/vfs"
@@ -117,15 +118,18 @@ func (c *Client) Create(ctx context.Context, name string, o CreateOptions) (*Dat
 // begin creates an incarnation, with its index record before (R11). upload, when it is set, runs between the two.
 func (c *Client) begin(ctx context.Context, name string, o CreateOptions, fo fence.CreateOptions, upload func(ctx context.Context, id fence.ID, generation uint64) error) (*Database, error) {
 	created := time.Now().UTC()
-	fo.Before = func(ctx context.Context, id fence.ID, slot, generation uint64) error {
-		r := record{Format: recordFormat, Name: name, ID: id.String(), Slot: slot, State: recordMaking, CreatedAt: created, Metadata: o.Metadata}
-		if err := r.put(ctx, c.store); err != nil || upload == nil {
+	fo.Before = func(ctx context.Context, x fence.Creation) error {
+		r := catalog.Record{Name: name, ID: x.ID.String(), Slot: x.Slot, State: catalog.Making, CreatedAt: created, CreatedBy: c.o.Owner, Metadata: o.Metadata, Frozen: o.Frozen}
+		if x.Source != nil {
+			r.Parent = &catalog.Point{Name: x.Source.Name, ID: x.Source.ID.String(), Slot: x.Source.Slot}
+		}
+		if err := catalog.Put(ctx, c.store, &r); err != nil || upload == nil {
 			return err
 		}
-		return upload(ctx, id, generation)
+		return upload(ctx, x.ID, x.Slot)
 	}
-	fo.Undo = func(ctx context.Context, id fence.ID, slot uint64) {
-		if err := c.store.Delete(ctx, recordKey(name, slot, id.String())); err != nil { // a janitor finds it
+	fo.Undo = func(ctx context.Context, x fence.Creation) {
+		if err := catalog.Remove(ctx, c.store, catalog.RecordKey(name, x.Slot, x.ID)); err != nil { // a janitor finds it
 			c.o.Logger.Debug("index record left behind", "database", name, "error", err)
 		}
 	}
@@ -196,7 +200,7 @@ func (c *Client) Get(ctx context.Context, name string) (*Database, error) {
 		return nil, wrap(name, "get", fence.ErrNoDatabase)
 	}
 	d := &Database{Name: name, ID: head.ID.String(), State: "active", Frozen: head.Frozen, Head: pointOf(head)}
-	r, _, err := findRecord(ctx, c.store, name, d.ID)
+	r, err := recordOf(ctx, c.store, name, head)
 	if err != nil {
 		return nil, wrap(name, "get", err)
 	}
@@ -224,9 +228,12 @@ func (c *Client) Delete(ctx context.Context, name string) error {
 		return wrap(name, "delete", err)
 	}
 	// The name is free from here on; what is left is tidying up, which a janitor does as well.
-	_, key, err := findRecord(ctx, c.store, name, id.String())
-	if err == nil && key != "" {
-		err = c.store.Delete(ctx, key)
+	r, err := catalog.Find(ctx, c.store, name, id)
+	if err == nil {
+		err = catalog.Remove(ctx, c.store, r.Key())
+	}
+	if errors.Is(err, remote.ErrNotFound) {
+		err = nil
 	}
 	if err != nil {
 		c.o.Logger.Debug("index record left behind", "database", name, "error", err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tonbo-go/tonbo/cache"
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/catalog"
 	"github.com/tonbo-go/tonbo/remote"
 	"github.com/tonbo-go/tonbo/vfs"
 )
@@ -96,6 +97,8 @@ var kinds = []struct{ from, to error }{
 	{fence.ErrPointGone, ErrPointGone},
 	{fence.ErrDamaged, ErrCorrupt},
 	{fence.ErrNewer, ErrUnsupported},
+	{catalog.ErrDamaged, ErrCorrupt},
+	{catalog.ErrNewer, ErrUnsupported},
 	{cache.ErrForeign, ErrForeignFile},
 	{vfs.ErrUnsupported, ErrUnsupported},
 	{vfs.ErrCorrupt, ErrCorrupt},

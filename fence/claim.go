@@ -46,11 +46,24 @@ func (l *Log) Claim(ctx context.Context, c ClaimOptions) (*Owner, error) {
 	return o, nil
 }
 
+// DeleteOptions of Delete.
+type DeleteOptions struct {
+	Head  *Entry // what Head or HeadHeader returned, to save the first look; however old it is (R3)
+	Label string // why, for the owner that finds the entry behind its own
+}
+
 // Delete ends an incarnation (R7): id, or the live one when id is zero. It returns the id that it aimed at. ErrNoDatabase when that was not live at
-// the first look; if it ends while Delete runs, whoever ended it, Delete has succeeded. LIST, GET, PUT, LIST. An error that is
+// the first look; if it ends while Delete runs, whoever ended it, Delete has succeeded. LIST, GET, PUT, LIST; without the first two when the head is given. An error that is
 // remote.ErrUnknown: perhaps it is deleted, or will be; delete it again.
-func (l *Log) Delete(ctx context.Context, id ID) (ID, error) {
-	o, err := l.take(ctx, takeover{kind: Delete, id: &id, read: headerOnly})
+func (l *Log) Delete(ctx context.Context, id ID, opts ...DeleteOptions) (ID, error) {
+	var d DeleteOptions
+	if len(opts) > 0 {
+		d = opts[0]
+	}
+	o, err := l.take(ctx, takeover{kind: Delete, id: &id, head: d.Head, read: headerOnly, draft: func(_ context.Context, _, e *Entry) error {
+		e.Label = d.Label
+		return nil
+	}})
 	if errors.Is(err, errGone) {
 		return id, nil
 	}
@@ -122,7 +135,7 @@ type takeover struct {
 // take is R3.
 func (l *Log) take(ctx context.Context, t takeover) (*Owner, error) {
 	head := t.head
-	if head != nil && (head.Ends() || head.Frozen) {
+	if head != nil && (head.Ends() || head.Frozen && t.kind != Delete) {
 		head = nil // it may be alive again, or thawed
 	}
 	for try := 0; ; try++ {

@@ -338,7 +338,7 @@ func TestRequestCounts(t *testing.T) {
 		s.asked(t, want)
 	}
 	count("create", "LIST, PUT names/db1, PUT 1", func() (err error) {
-		o, err = l.Create(ctx, fence.CreateOptions{Before: func(ctx context.Context, _ fence.ID, _, _ uint64) error {
+		o, err = l.Create(ctx, fence.CreateOptions{Before: func(ctx context.Context, _ fence.Creation) error {
 			_, err := s.Create(ctx, "names/db1", nil)
 			return err
 		}})

@@ -16,14 +16,11 @@ type records map[string]bool
 
 func (r records) options() fence.CreateOptions {
 	return fence.CreateOptions{
-		Before: func(_ context.Context, id fence.ID, slot, generation uint64) error {
-			if slot != generation {
-				return fmt.Errorf("generation %d in slot %d", generation, slot)
-			}
-			r[fmt.Sprintf("%d.%v", slot, id)] = true
+		Before: func(_ context.Context, c fence.Creation) error {
+			r[fmt.Sprintf("%d.%v", c.Slot, c.ID)] = true
 			return nil
 		},
-		Undo: func(_ context.Context, id fence.ID, slot uint64) { delete(r, fmt.Sprintf("%d.%v", slot, id)) },
+		Undo: func(_ context.Context, c fence.Creation) { delete(r, fmt.Sprintf("%d.%v", c.Slot, c.ID)) },
 	}
 }
 
@@ -189,7 +186,7 @@ func TestRefusedCreateLeavesNothing(t *testing.T) {
 	}
 	broken := errors.New("broken")
 	c := r.options()
-	c.Before = func(context.Context, fence.ID, uint64, uint64) error { return broken }
+	c.Before = func(context.Context, fence.Creation) error { return broken }
 	_, err = l.Create(t.Context(), c)
 	wantErr(t, err, broken)
 	if len(s.m) != 0 {
@@ -224,5 +221,58 @@ func TestGenerationsRise(t *testing.T) {
 		if _, err := l.Delete(t.Context(), o.ID()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Callers that make the same attempt: one create comes of it, and nothing that it needs is taken back.
+func TestSameAttemptIsMadeOnce(t *testing.T) {
+	s, l, o := created(t)
+	if _, err := l.Delete(t.Context(), o.ID()); err != nil {
+		t.Fatal(err)
+	}
+	r := records{}
+	same := r.options()
+	same.ID, same.Slot = fence.ID{7}, 3
+	s.hook("PUT 3", func() {
+		s.forget()
+		if _, err := fence.New(s, "db1", instant("twin")).Create(t.Context(), same); err != nil {
+			t.Error(err)
+		}
+	})
+	_, err := l.Create(t.Context(), same)
+	var taken *fence.SlotTakenError
+	if !errors.As(err, &taken) || !taken.Made(same.ID) {
+		t.Fatalf("Create: %v", err)
+	}
+	wantErr(t, err, fence.ErrTaken)
+	if len(r) != 1 {
+		t.Errorf("records %v, the twin's create needs its own", r)
+	}
+	// Another attempt for that slot: it never can succeed, and what it left is taken back.
+	other := r.options()
+	other.ID, other.Slot = fence.ID{8}, 3
+	_, err = l.Create(t.Context(), other)
+	if !errors.As(err, &taken) || taken.Made(other.ID) {
+		t.Errorf("Create: %v", err)
+	}
+	if len(r) != 1 {
+		t.Errorf("records %v, want the twin's alone", r)
+	}
+	// A definite refusal takes nothing back: a twin may be on its way.
+	if _, err := l.Delete(t.Context(), same.ID); err != nil {
+		t.Fatal(err)
+	}
+	refused := r.options()
+	refused.ID, refused.Slot = fence.ID{9}, 5
+	s.on = func(_ context.Context, call string) fault {
+		if call == "PUT 5" {
+			return lost(failure(remote.ErrDenied, 403))
+		}
+		return ok
+	}
+	_, err = l.Create(t.Context(), refused)
+	wantErr(t, err, remote.ErrDenied)
+	if len(r) != 2 {
+		t.Errorf("records %v, want the refused attempt's as well", r)
 	}
 }

@@ -95,7 +95,7 @@ func TestForkOfTheHead(t *testing.T) {
 	s.forget()
 	c2 := fence.New(s, "child2", instant("x"))
 	fence.Serial(c2)
-	d, err := c2.Create(t.Context(), fence.CreateOptions{Source: &fence.Source{Name: "db1"}, Before: func(context.Context, fence.ID, uint64, uint64) error {
+	d, err := c2.Create(t.Context(), fence.CreateOptions{Source: &fence.Source{Name: "db1"}, Before: func(context.Context, fence.Creation) error {
 		must(t, o, commit())
 		return nil
 	}})
@@ -128,8 +128,8 @@ func TestForkOfAPointThatIsGone(t *testing.T) {
 			undone, c := 0, fence.New(s, "child", instant("x"))
 			_, err := c.Create(t.Context(), fence.CreateOptions{
 				Source: &fence.Source{Name: "db1"},
-				Before: func(context.Context, fence.ID, uint64, uint64) error { between(t, o, l); return nil },
-				Undo:   func(context.Context, fence.ID, uint64) { undone++ },
+				Before: func(context.Context, fence.Creation) error { between(t, o, l); return nil },
+				Undo:   func(context.Context, fence.Creation) { undone++ },
 			})
 			wantErr(t, err, fence.ErrPointGone)
 			if p := pins(s, "db1"); len(p) != 0 || undone != 1 {

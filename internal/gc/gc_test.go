@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/catalog"
 	"github.com/tonbo-go/tonbo/internal/gc"
 	"github.com/tonbo-go/tonbo/remote"
 )
@@ -261,8 +262,8 @@ func TestHalfMadeCreationsAreEnded(t *testing.T) {
 	a.commit("")
 	id := fence.ID{7}
 	d := &db{t: t, s: s}
-	d.put(gc.RecordKey("b", 1, id), nil)
-	d.put(gc.RecordKey("a", 1, a.ID()), nil)
+	d.put(catalog.RecordKey("b", 1, id), nil)
+	d.put(catalog.RecordKey("a", 1, a.ID()), nil)
 	if r, err := gc.Records(t.Context(), s, "b", gc.Options{}); err != nil || r.Records != 0 {
 		t.Errorf("it may still be under way: %+v, %v", r, err)
 	}

@@ -1,11 +1,8 @@
 package gc
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/tonbo-go/tonbo/fence"
 )
 
 // objectKey is what the key of a segment or base tells. Slot is a base's alone.
@@ -41,23 +38,4 @@ func parseObject(key string) (o objectKey, ok bool) {
 func number(s string) (uint64, bool) {
 	n, err := strconv.ParseUint(s, 16, 64)
 	return n, err == nil && len(s) == 16
-}
-
-// RecordKey is the key of an index record.
-func RecordKey(name string, slot uint64, id fence.ID) string {
-	return fmt.Sprintf("names/%s/%016x.%v", name, slot, id)
-}
-
-// ParseRecordKey is its inverse.
-func ParseRecordKey(key string) (name string, slot uint64, id fence.ID, ok bool) {
-	p := strings.Split(key, "/")
-	if len(p) != 3 || p[0] != "names" {
-		return
-	}
-	digits, hexID, _ := strings.Cut(p[2], ".")
-	if slot, ok = number(digits); !ok {
-		return
-	}
-	id, ok = fence.ParseID(hexID)
-	return p[1], slot, id, ok && RecordKey(p[1], slot, id) == key
 }

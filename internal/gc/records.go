@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/catalog"
 	"github.com/tonbo-go/tonbo/remote"
 )
 
@@ -20,7 +21,7 @@ func Records(ctx context.Context, s remote.Store, name string, o Options) (*Repo
 		return fail(err)
 	}
 	for _, i := range records {
-		_, slot, id, ok := ParseRecordKey(i.Key)
+		_, slot, id, ok := catalog.ParseRecordKey(i.Key)
 		if !ok || c.fresh(i) {
 			continue
 		}

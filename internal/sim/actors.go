@@ -98,11 +98,11 @@ func (a *actor) create(name string, of *fence.Source) *own {
 	w, since := a.w, a.w.tick
 	c := fence.CreateOptions{
 		Source: of,
-		Before: func(ctx context.Context, id fence.ID, slot, _ uint64) error {
-			return a.put(ctx, recordKey(name, slot, id), []byte(name))
+		Before: func(ctx context.Context, c fence.Creation) error {
+			return a.put(ctx, recordKey(name, c.Slot, c.ID), []byte(name))
 		},
-		Undo: func(ctx context.Context, id fence.ID, slot uint64) {
-			_ = client{a}.Delete(ctx, recordKey(name, slot, id))
+		Undo: func(ctx context.Context, c fence.Creation) {
+			_ = client{a}.Delete(ctx, recordKey(name, c.Slot, c.ID))
 		},
 	}
 	if of == nil && w.chance(2) { // an import

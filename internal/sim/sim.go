@@ -29,6 +29,7 @@ type Config struct {
 	Prepare func(*fence.Log) // is called with every log: must make it send one request after the other, may break a rule
 	GC      string           // rule that package gc breaks
 	Owners  string           // rule that the owners here break: see owners.go
+	Keyed   string           // rule that callers with an idempotency key break: see package catalog
 }
 
 // Mix is who takes part.
@@ -39,6 +40,7 @@ type Mix struct {
 	Churn                                                        bool // controllers create and delete in turn
 	Wide                                                         bool // long pauses between a LIST and its GET, and between a look and what is put on it
 	Forks                                                        bool // controllers mostly fork
+	Keyed                                                        int  // callers with idempotency keys: see keyed.go
 }
 
 // Mixes are tried in turn, one a seed: many names; one contended log; create-delete-create; wide windows; forks.
@@ -49,6 +51,9 @@ var Mixes = []Mix{
 	{Names: 1, Writers: 3, Controllers: 4, Rewinders: 1, Collectors: 4, Janitors: 1, Steps: 1600, Busy: true, Wide: true},
 	{Names: 4, Writers: 3, Controllers: 4, Collectors: 3, Janitors: 2, Steps: 1200, Forks: true},
 }
+
+// KeyedMix is for idempotency keys.
+var KeyedMix = Mix{Names: 3, Writers: 1, Controllers: 2, Collectors: 1, Janitors: 2, Keyed: 4, Steps: 900, Churn: true}
 
 // Indexes into Mixes.
 const (
@@ -82,6 +87,9 @@ type Stats struct {
 	Points       int // points whose pages were held against the truth
 	Requests     int
 	Crashes      int
+	Keyed        int // calls with an idempotency key that said yes
+	Replayed     int // of those, with a database that another call had made
+	Gone         int // calls with one whose database had ended
 	Late         int // told that the last append is not in the history, though it is: stored, collected, and a ghost in its place
 }
 
@@ -103,6 +111,9 @@ func (s *Stats) Add(t Stats) {
 	s.Points += t.Points
 	s.Requests += t.Requests
 	s.Crashes += t.Crashes
+	s.Keyed += t.Keyed
+	s.Replayed += t.Replayed
+	s.Gone += t.Gone
 	s.Late += t.Late
 }
 
@@ -126,6 +137,7 @@ type world struct {
 	removed int               // objects deleted
 	checked int               // removed, when the pages were last checked
 	grace   time.Duration     // of collectors, in ticks
+	keys    keys              // of the callers with idempotency keys
 	stats   Stats
 	what    string
 	why     string
@@ -156,6 +168,7 @@ func Run(c Config) Result {
 		c: c, rnd: rand.New(rand.NewPCG(uint64(c.Seed), 0x9e3779b97f4a7c15)),
 		truth: map[string]*history{}, asked: map[fence.ID]bool{}, never: map[fence.ID]bool{}, gone: map[nonce]bool{},
 		changes: map[uint64]change{}, decoded: map[string]*parts{}, grace: -1,
+		keys: keys{of: map[fence.ID]int{}, made: map[int]fence.ID{}},
 	}
 	if w.chance(4) {
 		w.grace = time.Duration(w.rnd.IntN(200)) * time.Second
@@ -178,6 +191,7 @@ func Run(c Config) Result {
 	add(c.Mix.Rewinders, "R", (*actor).rewinder)
 	add(c.Mix.Collectors, "G", (*actor).collector)
 	add(c.Mix.Janitors, "J", (*actor).janitor)
+	add(c.Mix.Keyed, "K", (*actor).keyed)
 
 	steps := w.schedule(actors)
 	for _, a := range actors {

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/tonbo-go/tonbo/fence"
-	"github.com/tonbo-go/tonbo/internal/gc"
+	"github.com/tonbo-go/tonbo/internal/catalog"
 	"github.com/tonbo-go/tonbo/internal/segment"
 )
 
@@ -113,6 +113,7 @@ func (w *world) filled(key string, body []byte) {
 		}
 		h.live, h.born, h.bornAt = e.ID, slot, w.tick
 		w.stats.Incarnations++
+		w.keyMade(e.ID)
 		pages = content{}
 		if src := e.Source; src != nil {
 			w.stats.Forks++
@@ -277,8 +278,10 @@ func isForeign(key string, child fence.Source) bool {
 	return generation < child.Slot
 }
 
-func recordKey(name string, slot uint64, id fence.ID) string  { return gc.RecordKey(name, slot, id) }
-func parseRecord(key string) (string, uint64, fence.ID, bool) { return gc.ParseRecordKey(key) }
+func recordKey(name string, slot uint64, id fence.ID) string {
+	return catalog.RecordKey(name, slot, id)
+}
+func parseRecord(key string) (string, uint64, fence.ID, bool) { return catalog.ParseRecordKey(key) }
 
 // short is how traces name an incarnation.
 func short(id [16]byte) string { return fmt.Sprintf("%x", id[:3]) }
