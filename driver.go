@@ -186,7 +186,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		}
 		return nil, h.reason(err)
 	}
-	return &conn{inner, h, epoch}, nil
+	return &conn{inner, h, epoch, func() { h.conns.Add(-1) }}, nil
 }
 
 // enter counts a connection that is about to be made, when there is no Reopen.
@@ -261,8 +261,13 @@ func fileURI(path, query string) string {
 	return "file:" + u.EscapedPath() + "?" + query
 }
 
+// reasons knows the errors behind the private result codes of package vfs.
+type reasons interface {
+	Reason(code sqlite3.ExtendedErrorCode) error
+}
+
 // translate replaces the private result codes of package vfs by the errors behind them.
-func translate(name string, vdb *vfs.Database, err error) error {
+func translate(name string, r reasons, err error) error {
 	if err == nil || err == io.EOF || err == driver.ErrSkip || err == driver.ErrBadConn {
 		return err
 	}
@@ -270,7 +275,7 @@ func translate(name string, vdb *vfs.Database, err error) error {
 	if !errors.As(err, &code) || code != vfs.CodeRefused && code != vfs.CodeUnsupported && code != vfs.CodeFetch {
 		return err
 	}
-	why := vdb.Reason(code)
+	why := r.Reason(code)
 	if why == nil {
 		return err
 	}
@@ -289,6 +294,7 @@ type conn struct {
 	sqlitedriver.Conn
 	h     *handle
 	epoch int64
+	done  func() // when it is closed
 }
 
 var (
@@ -313,7 +319,7 @@ func (c *conn) ResetSession(context.Context) error {
 func (c *conn) IsValid() bool { return !c.stale() }
 
 func (c *conn) Close() error {
-	defer c.h.conns.Add(-1)
+	defer c.done()
 	return c.Conn.Close()
 }
 

@@ -2,10 +2,14 @@ package tonbo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/remote"
 )
 
 // Export writes a database as a plain SQLite file: without a journal, as of the point at (nil: the head). It takes nothing over; an owner may be at work. It needs
@@ -40,6 +44,30 @@ func (h *handle) export(ctx context.Context, at At, w io.Writer) error {
 	defer f.Close()
 	_, err = io.Copy(&plainWriter{w: w}, ctxReader{ctx, f})
 	return err
+}
+
+// restoreTo makes the file at path the state after e.
+func (h *handle) restoreTo(ctx context.Context, path string, e *fence.Entry) ([]uint64, error) {
+	if e.Payload == nil && e.PayloadSize > 0 {
+		var err error
+		if e, err = h.log.Read(ctx, e.Slot); errors.Is(err, remote.ErrNotFound) {
+			return nil, ErrPointGone
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	t := h.newTail(e)
+	if err := t.load(ctx, 0); err != nil {
+		return nil, err
+	}
+	rs, err := h.newRestorer(path, e.State, t, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := rs.run(ctx, 0); err != nil {
+		return nil, err
+	}
+	return rs.sums, nil
 }
 
 // scratch makes a directory for a while.

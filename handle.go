@@ -164,6 +164,9 @@ func (h *handle) reason(err error) error {
 	if err == nil {
 		return nil
 	}
+	if h.ro != nil {
+		return translate(h.name, h.ro, err)
+	}
 	_, vdb := h.current()
 	if vdb == nil {
 		return err

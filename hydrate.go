@@ -29,22 +29,30 @@ func (db *DB) Hydrated(ctx context.Context) error {
 }
 
 func (h *handle) hydrated(ctx context.Context) error {
+	if h.ro != nil {
+		return h.ro.hydrated(ctx)
+	}
 	s := h.source()
 	if s == nil {
 		return nil
 	}
+	return s.hydrated(ctx)
+}
+
+// hydrated waits for the end of the hydration. ErrClosed: it was given up.
+func (s *fetcher) hydrated(ctx context.Context) error {
 	s.hydrate()
 	select {
 	case <-s.done:
 	default:
 		select {
 		case <-s.done:
-		case <-s.ctx.Done():
+		case <-s.bg.Done():
 			return ErrClosed
 		case <-ctx.Done():
 			s.state.Lock()
 			defer s.state.Unlock()
-			err := fmt.Errorf("%d pages are not here yet: %w", s.left(), ctx.Err())
+			err := fmt.Errorf("%d pages are not here yet: %w", s.to.left(), ctx.Err())
 			if s.state.last != nil {
 				err = fmt.Errorf("%w; the last try: %w", err, s.state.last)
 			}
@@ -57,11 +65,11 @@ func (h *handle) hydrated(ctx context.Context) error {
 }
 
 // hydrate starts fetching everything, once.
-func (s *lazy) hydrate() {
+func (s *fetcher) hydrate() {
 	s.once.Do(func() {
 		s.h.mu.Lock()
 		defer s.h.mu.Unlock()
-		if s.ctx.Err() != nil {
+		if s.bg.Err() != nil {
 			return
 		}
 		s.workers.Add(1)
@@ -73,9 +81,9 @@ func (s *lazy) hydrate() {
 }
 
 // fetchAll fetches every page, again and again until none is left. Passing trouble is waited out; an object that is missing or damaged ends it.
-func (s *lazy) fetchAll() {
+func (s *fetcher) fetchAll() {
 	var b remote.Backoff
-	for before := s.left(); ; {
+	for before := s.to.left(); ; {
 		s.settle()
 		select {
 		case <-s.done:
@@ -88,10 +96,20 @@ func (s *lazy) fetchAll() {
 		s.state.last = err
 		s.state.Unlock()
 		switch {
-		case s.ctx.Err() != nil:
+		case s.bg.Err() != nil:
 			return
-		case errors.Is(err, layout.ErrMissing) && s.relocate(s.ctx, l):
-		case errors.Is(err, layout.ErrMissing), errors.Is(err, layout.ErrDamaged), errors.Is(err, ErrCorrupt):
+		case errors.Is(err, layout.ErrMissing):
+			again, why := s.to.relocate(s.bg, l)
+			if again {
+				break
+			}
+			if why == nil {
+				why = s.h.told(err)
+			}
+			s.h.o.Logger.Warn("hydration ended", "event", "hydration_failed", "database", s.h.name, "error", why)
+			s.fail(why)
+			return
+		case errors.Is(err, layout.ErrDamaged), errors.Is(err, ErrCorrupt):
 			s.h.o.Logger.Warn("hydration ended", "event", "hydration_failed", "database", s.h.name, "error", err)
 			s.fail(s.h.told(err))
 			return
@@ -99,31 +117,31 @@ func (s *lazy) fetchAll() {
 			if err != nil {
 				s.h.o.Logger.Warn("hydration interrupted; it is tried again", "event", "hydration_interrupted", "database", s.h.name, "error", err)
 			}
-			if s.left() > 0 || err != nil {
-				if b.Wait(s.ctx, err) != nil {
+			if s.to.left() > 0 || err != nil {
+				if b.Wait(s.bg, err) != nil {
 					return
 				}
 			}
 		}
-		if left := s.left(); left < before {
+		if left := s.to.left(); left < before {
 			before, b = left, remote.Backoff{}
 		}
 	}
 }
 
 // fetchPass fetches what is absent or not known, in the order of pages.
-func (s *lazy) fetchPass(l *locator) error {
-	if _, err := l.objects(s.ctx); err != nil {
+func (s *fetcher) fetchPass(l *locator) error {
+	if _, err := l.objects(s.bg); err != nil {
 		return err
 	}
-	g, ctx := errgroup.WithContext(s.ctx)
+	g, ctx := errgroup.WithContext(s.bg)
 	g.SetLimit(hydrators)
 	unit := uint32(max(1, hydrateUnit/s.size))
 	for first := uint32(1); first <= l.pageCount && ctx.Err() == nil; first += unit {
 		last := min(first+unit-1, l.pageCount)
 		var pages []uint32
 		for p := first; p <= last; p++ {
-			if p != s.lock && s.owed(l, p) {
+			if p != s.lock && s.to.owed(l, p) {
 				pages = append(pages, p)
 			}
 		}
@@ -140,14 +158,31 @@ func (s *lazy) fetchPass(l *locator) error {
 	return g.Wait()
 }
 
-// owed tells whether a page is to be fetched.
-func (s *lazy) owed(l *locator, p uint32) bool {
-	_, known := s.h.dir.Sum(p)
-	return !known || !l.newest && s.isAbsent(p)
+// fail ends the hydration with an error.
+func (s *fetcher) fail(err error) {
+	s.state.Lock()
+	defer s.state.Unlock()
+	if !s.state.over {
+		s.state.err, s.state.over = err, true
+		close(s.done)
+	}
+}
+
+// settle ends the hydration when nothing is left to fetch.
+func (s *fetcher) settle() {
+	if !s.to.settled() {
+		return
+	}
+	s.state.Lock()
+	defer s.state.Unlock()
+	if !s.state.over {
+		s.state.over = true
+		close(s.done)
+	}
 }
 
 // yield lets reads of SQLite go first.
-func (s *lazy) yield(ctx context.Context) {
+func (s *fetcher) yield(ctx context.Context) {
 	for range yieldLimit {
 		if s.waiting.Load() == 0 {
 			return
@@ -169,7 +204,7 @@ type span struct {
 }
 
 // fetchPages fetches the blocks of the given pages, which ascend.
-func (s *lazy) fetchPages(ctx context.Context, l *locator, pages []uint32) error {
+func (s *fetcher) fetchPages(ctx context.Context, l *locator, pages []uint32) error {
 	unit := uint32(max(1, hydrateUnit/s.size))
 	for len(pages) > 0 {
 		n := 1
@@ -185,7 +220,7 @@ func (s *lazy) fetchPages(ctx context.Context, l *locator, pages []uint32) error
 }
 
 // fetchNear fetches pages that are within one unit of each other.
-func (s *lazy) fetchNear(ctx context.Context, l *locator, pages []uint32) error {
+func (s *fetcher) fetchNear(ctx context.Context, l *locator, pages []uint32) error {
 	first, last := pages[0], pages[len(pages)-1]
 	if err := l.readMapsOf(ctx, first, last); err != nil {
 		return err

@@ -8,52 +8,32 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/tonbo-go/tonbo/internal/layout"
+	"github.com/tonbo-go/tonbo/cache"
 	"github.com/tonbo-go/tonbo/internal/pageset"
-	"github.com/tonbo-go/tonbo/internal/segment"
-	"github.com/tonbo-go/tonbo/remote"
 	"github.com/tonbo-go/tonbo/vfs"
 )
 
-// lazy brings the pages of a local file that has not all of them: those that SQLite asks for at once, the rest in the background (hydrate.go).
+// lazy is an owner's local file that has not all of its pages: those that SQLite asks for are fetched at once, the rest in the background.
 //
 // A page is absent until its bytes are in the file. An absent page never changed here since the file was begun, or its newest version is in the write-ahead log: what
 // the objects of the state at that time hold is what belongs into the file. Its bit is set after its bytes are written, under mu, which SQLite's own writes into the
 // file take too: who comes second finds the bit set, and SQLite's bytes win.
 type lazy struct {
-	h    *handle
-	f    *os.File
-	size int // of a page, bytes
-	lock uint32
-	loc  atomic.Pointer[locator]
-	ctx  context.Context // ends with the observation of the file
-	stop context.CancelFunc
+	fetcher
+	f *os.File
 
 	complete atomic.Bool // no page is absent: nobody is asked any more
 	present  []atomic.Uint64
 	bound    atomic.Uint32 // pages beyond it never come from the remote
-	waiting  atomic.Int32  // reads of SQLite that wait for a page
-	ahead    readAheads
-	meter    *progressMeter
 
 	mu     sync.Mutex // held while the file is written
 	absent int        // pages up to bound that are not in the file
-
-	gates gates
-
-	once    sync.Once // starts the hydration
-	workers sync.WaitGroup
-	done    chan struct{} // closed when every page is there and the whole has been compared, or when it has failed
-
-	state struct {
-		sync.Mutex
-		err  error // why it failed
-		last error // of the last try
-		over bool  // done is closed
-	}
 }
 
-var _ vfs.PageSource = (*lazy)(nil)
+var (
+	_ vfs.PageSource = (*lazy)(nil)
+	_ partial        = (*lazy)(nil)
+)
 
 // newLazy makes the source of the pages that are not in present.
 func (h *handle) newLazy(l *locator, present *pageset.Bits) (*lazy, error) {
@@ -62,16 +42,12 @@ func (h *handle) newLazy(l *locator, present *pageset.Bits) (*lazy, error) {
 		return nil, err
 	}
 	n := present.Len()
-	s := &lazy{h: h, f: f, size: l.pageSize, lock: segment.LockPage(l.pageSize), present: make([]atomic.Uint64, (n+63)/64), done: make(chan struct{}), absent: n - present.Count()}
+	s := &lazy{f: f, present: make([]atomic.Uint64, (n+63)/64), absent: n - present.Count()}
 	for i, w := range present.Words() {
 		s.present[i].Store(w)
 	}
 	s.bound.Store(uint32(n))
-	s.loc.Store(l)
-	s.ctx, s.stop = context.WithCancel(h.life)
-	s.gates.m = map[gateKey]*gate{}
-	s.meter = h.progress("hydrate", int64(n)*int64(l.pageSize))
-	s.meter.add(int64(present.Count()) * int64(l.pageSize))
+	s.begin(h, s, l, n, present.Count())
 	s.complete.Store(s.absent == 0)
 	return s, nil
 }
@@ -154,58 +130,68 @@ func (s *lazy) Truncate(size int64, truncate func() error) error {
 	return nil
 }
 
-// tries of a read whose outcome the store did not tell.
-const foregroundTries = 4
+// record takes the sums of pages that are in the file.
+func (s *lazy) record(sums []cache.PageSum) error {
+	_, err := s.h.dir.Hydrated(sums)
+	switch {
+	case errors.Is(err, cache.ErrSums):
+		err = fmt.Errorf("%w: database %s: %w", ErrCorrupt, s.h.name, err)
+		s.fail(err)
+		s.h.broken(err)
+		return err
+	case err != nil: // known in memory; a later process fetches these pages again
+		s.h.o.Logger.Debug("hydrated pages not recorded", "database", s.h.name, "error", err)
+	}
+	fault("hydrate:recorded")
+	return nil
+}
 
-// need brings a page that SQLite reads.
-func (s *lazy) need(ctx context.Context, p uint32) error {
-	s.waiting.Add(1)
-	defer s.waiting.Add(-1)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
-	var b remote.Backoff
-	for try := 1; ; try++ {
-		l := s.loc.Load()
-		err := s.fetchPage(ctx, l, p)
-		switch {
-		case err == nil:
-			s.settle()
-			return nil
-		case ctx.Err() != nil:
-		case errors.Is(err, layout.ErrMissing) && s.relocate(ctx, l):
-			continue
-		case errors.Is(err, remote.ErrUnknown) && try < foregroundTries:
-			if b.Wait(ctx, err) == nil {
-				continue
-			}
+// put writes neighbouring pages, those that are still absent, into the file.
+func (s *lazy) put(l *locator, first uint32, b []byte, _ []cache.PageSum) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	size := s.size
+	for at := 0; at < len(b); {
+		n := 0
+		for at+n < len(b) && s.mine(l, first+uint32((at+n)/size)) {
+			n += size
 		}
-		return s.h.told(fmt.Errorf("page %d of database %s: %w", p, s.h.name, err))
+		if n == 0 {
+			at += size
+			continue
+		}
+		p := first + uint32(at/size)
+		if _, err := s.f.WriteAt(b[at:at+n], int64(p-1)*int64(size)); err != nil {
+			return fmt.Errorf("write pages %d to %d: %w", p, p+uint32(n/size)-1, err)
+		}
+		for k := range n / size {
+			s.mark(p + uint32(k))
+		}
+		at += n
 	}
+	return nil
 }
 
-// fail ends the hydration with an error.
-func (s *lazy) fail(err error) {
-	s.state.Lock()
-	defer s.state.Unlock()
-	if !s.state.over {
-		s.state.err, s.state.over = err, true
-		close(s.done)
+// mine tells whether a page is to be written into the file. s.mu is held.
+func (s *lazy) mine(l *locator, p uint32) bool {
+	if !s.isAbsent(p) {
+		return false
 	}
+	if l.newest { // a newer state than the one that the file began with: what was shipped since is newer than what belongs into the file
+		_, shipped := s.h.dir.Sum(p)
+		return !shipped
+	}
+	return true
 }
 
-// settle ends the hydration when nothing is left to fetch.
-func (s *lazy) settle() {
-	if s.left() > 0 || s.h.dir.Unknown() > 0 {
-		return
-	}
-	s.state.Lock()
-	defer s.state.Unlock()
-	if !s.state.over {
-		s.state.over = true
-		close(s.done)
-	}
+// owed tells whether a page is to be fetched.
+func (s *lazy) owed(l *locator, p uint32) bool {
+	_, known := s.h.dir.Sum(p)
+	return !known || !l.newest && s.isAbsent(p)
 }
+
+// settled tells whether every page is in the file and its sum known.
+func (s *lazy) settled() bool { return s.left() == 0 && s.h.dir.Unknown() == 0 }
 
 // broken: the remote does not hold what its log says. What is here must not reach the log, and the handle cannot go on.
 func (h *handle) broken(err error) {

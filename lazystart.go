@@ -6,14 +6,11 @@ import (
 	"fmt"
 	"os"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/tonbo-go/tonbo/cache"
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/layout"
 	"github.com/tonbo-go/tonbo/internal/pageset"
 	"github.com/tonbo-go/tonbo/internal/segment"
-	"github.com/tonbo-go/tonbo/remote"
 )
 
 // eagerLimit is how large a database may be, in bytes, to be fetched before Open returns in any case.
@@ -35,7 +32,11 @@ func (h *handle) lazyStart(ctx context.Context, owner *fence.Owner, t *tailReade
 	// (1) What the file has already.
 	if st != nil {
 		b.keep(st)
-		if err := b.change(ctx, t, st.Slot); err != nil {
+		tl, err := t.tail(ctx)
+		if err == nil {
+			err = h.changedSince(ctx, t, tl, st.Slot, b.forget)
+		}
+		if err != nil {
 			return nil, err
 		}
 		if err := h.dir.Vacate(); err != nil { // until it is done the copy is neither state
@@ -50,7 +51,7 @@ func (h *handle) lazyStart(ctx context.Context, owner *fence.Owner, t *tailReade
 	if st != nil {
 		floor = st.Slot
 	}
-	err := b.fill(ctx, t, floor)
+	err := t.atHand(ctx, s.PageCount, floor, b.put)
 	if err == nil {
 		err = b.f.Sync()
 	}
@@ -110,47 +111,6 @@ func (b *beginning) forget(first, last uint32) {
 	}
 }
 
-// change forgets the pages that have changed since slot floor.
-func (b *beginning) change(ctx context.Context, t *tailReader, floor uint64) error {
-	tl, err := t.tail(ctx)
-	if err != nil {
-		return err
-	}
-	var entries []*layout.Object
-	fresh := tail{}
-	for _, e := range tl.entries {
-		if e.slot > floor {
-			fresh.entries = append(fresh.entries, e)
-			entries = append(entries, e.object)
-		}
-	}
-	if err := readMaps(ctx, entries); err != nil {
-		return b.h.told(err)
-	}
-	size := int(b.state.PageSize)
-	objects, err := fresh.objects(ctx, b.h, size)
-	if err != nil {
-		return b.h.told(err)
-	}
-	if t.base != nil {
-		for _, level := range t.base.Levels {
-			for _, s := range level {
-				switch {
-				case s.Slot <= floor:
-				case s.Pages >= int(s.Last-s.First): // all of that range, but perhaps the lock page
-					b.forget(s.First, s.Last)
-				default:
-					objects = append(objects, layout.Remote(b.h.store, size, s.Ref()))
-				}
-			}
-		}
-	}
-	if err := readMaps(ctx, objects); err != nil {
-		return b.h.told(err)
-	}
-	return pagesOf(ctx, objects, func(p uint32) { b.forget(p, p) })
-}
-
 // told makes what is wrong with an object ErrCorrupt.
 func (h *handle) told(err error) error {
 	if errors.Is(err, layout.ErrMissing) || errors.Is(err, layout.ErrDamaged) {
@@ -170,86 +130,11 @@ func (b *beginning) open(path string) (err error) {
 	return nil
 }
 
-// fill writes the pages that are at hand and newer than slot floor. It goes from the newest entry down, to the first one that has not been read: what is older may be older than that
-// one's pages.
-func (b *beginning) fill(ctx context.Context, t *tailReader, floor uint64) error {
-	pieces, err := t.pieces(ctx, floor)
-	if err != nil {
-		return err
-	}
-	decided := pageset.NewBits(int(b.state.PageCount))
-	for i := len(pieces) - 1; i >= 0; i-- {
-		p := pieces[i]
-		if p.e.Payload == nil {
-			return nil
-		}
-		hd := &segment.Header{PageSize: p.e.State.PageSize, PageCount: p.e.State.PageCount, PayloadSize: p.e.PayloadSize, PayloadSum: p.e.PayloadSum}
-		key := fence.SlotKey(p.t.log.Name(), p.e.Slot)
-		ix, err := segment.DecodeIndex(p.e.Payload, hd)
-		if err != nil {
-			return damaged(b.h, key, err)
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := segment.EachPage(hd, ix, p.e.Payload, func(pgno uint32, page []byte) error { return b.put(decided, pgno, page) }); err != nil {
-			return damaged(b.h, key, err)
-		}
-		for _, r := range ix.Refs {
-			decided.Fill(r.First, r.Last)
-		}
-		fault("restore:entry")
-	}
-	if t.base == nil || t.base.Slot <= floor {
-		return nil
-	}
-	return damaged(b.h, t.head.Base, t.base.EachUpper(func(pgno uint32, page []byte) error { return b.put(decided, pgno, page) }))
-}
-
-func (b *beginning) put(decided *pageset.Bits, pgno uint32, page []byte) error {
-	if pgno > b.state.PageCount || decided.Has(pgno) {
-		return nil
-	}
-	decided.Set(pgno)
+func (b *beginning) put(pgno uint32, page []byte) error {
 	if _, err := b.f.WriteAt(page, int64(pgno-1)*int64(len(page))); err != nil {
 		return err
 	}
 	b.sums[pgno-1] = segment.PageSum(pgno, page)
 	b.known.Set(pgno)
 	return nil
-}
-
-// straightLimit is how many entries are looked at to see that a local copy's state is in the history of the head.
-const straightLimit = 128
-
-// straight tells whether no rewind is among the entries above slot floor, so that the state there is one that the head's came from.
-func (t *tailReader) straight(ctx context.Context, floor uint64) (bool, error) {
-	if t.head.Slot < floor || t.head.Slot-floor > straightLimit {
-		return false, nil
-	}
-	kinds := make([]fence.Kind, t.head.Slot-floor)
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(readAhead)
-	for i := range kinds {
-		g.Go(func() error {
-			e, err := t.read(ctx, t.head.Slot-uint64(i))
-			if err == nil {
-				kinds[i] = e.Kind
-				t.keep(e)
-			}
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		if errors.Is(err, ErrCorrupt) || errors.Is(err, remote.ErrNotFound) { // collected
-			return false, nil
-		}
-		return false, err
-	}
-	for _, k := range kinds {
-		if k == fence.Rewind {
-			return false, nil
-		}
-	}
-	return true, nil
 }

@@ -22,6 +22,7 @@ type locator struct {
 
 	tail   tail
 	base   *base.Manifest
+	known  map[string]*layout.Object        // by key: objects whose maps an earlier locator has read
 	turn   chan struct{}                    // held by who reads the maps of entries
 	ready  atomic.Pointer[[]*layout.Object] // newest first
 	guides atomic.Int32                     // guesses made
@@ -54,7 +55,9 @@ func (l *locator) objects(ctx context.Context) ([]*layout.Object, error) {
 		return *r, nil
 	}
 	var entries []*layout.Object
-	for _, e := range l.tail.entries {
+	for i := range l.tail.entries {
+		e := &l.tail.entries[i]
+		e.object = l.read(e.object)
 		entries = append(entries, e.object)
 	}
 	if err := readMaps(ctx, entries); err != nil {
@@ -71,8 +74,33 @@ func (l *locator) objects(ctx context.Context) ([]*layout.Object, error) {
 			}
 		}
 	}
+	for i, o := range r {
+		r[i] = l.read(o)
+	}
+	l.known = nil
 	l.ready.Store(&r)
 	return r, nil
+}
+
+// reuse makes use of the maps that an earlier locator of the same incarnation has read. Keys stand for content: a slot that was filled anew after its collection is
+// told by its ETag.
+func (l *locator) reuse(earlier *locator) {
+	l.known = map[string]*layout.Object{}
+	if r := earlier.ready.Load(); r != nil {
+		for _, o := range *r {
+			if o.Known() != nil {
+				l.known[o.Key] = o
+			}
+		}
+	}
+}
+
+// read is the object whose map has been read, if there is one.
+func (l *locator) read(o *layout.Object) *layout.Object {
+	if k := l.known[o.Key]; k != nil && o.Known() == nil {
+		return k
+	}
+	return o
 }
 
 // readMaps reads the maps of objects that are not known, several at once.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tonbo-go/tonbo/cache"
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/layout"
 	"github.com/tonbo-go/tonbo/internal/segment"
 	"github.com/tonbo-go/tonbo/remote"
 )
@@ -42,7 +43,7 @@ func eachPage(ctx context.Context, h *handle, name string, e *fence.Entry, prep 
 func (h *handle) eachPageOf(ctx context.Context, ref segment.Ref, pageSize uint32, id *fence.ID, fn func(pgno uint32, page []byte) error) error {
 	o, err := h.store.Get(ctx, ref.Key, remote.GetOptions{})
 	if errors.Is(err, remote.ErrNotFound) {
-		return fmt.Errorf("%w: %s/%s is missing", ErrCorrupt, h.store, ref.Key)
+		return fmt.Errorf("%w: %w: %s/%s", ErrCorrupt, layout.ErrMissing, h.store, ref.Key)
 	}
 	if err != nil {
 		return err

@@ -3,44 +3,46 @@ package tonbo
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	sqlitedriver "github.com/ncruces/go-sqlite3/driver"
-	"github.com/ncruces/go-sqlite3/ext/fts5"
-
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/layout"
+	"github.com/tonbo-go/tonbo/internal/segment"
 	"github.com/tonbo-go/tonbo/remote"
 )
 
 // ErrReadOnly is a call that a read-only handle does not have.
 var ErrReadOnly = errors.New("handle is read-only")
 
-// reader is what a read-only DB shares with its connections: a local file that is one point of the database's history.
+// reader is what a read-only DB shares with its connections: a point of the database's history, and after a Refresh another one.
 type reader struct {
-	h    *handle
-	at   At
-	root string // directory of its own, removed at the end
+	h  *handle
+	at At
 
-	turn sync.Mutex // one Refresh at a time
+	turn  chan struct{} // held by who moves to another point
+	pages *pageStore
+
+	lastFetch atomic.Pointer[error] // why a page could not be read
 
 	mu     sync.Mutex
-	path   string // of the file that new connections open
-	entry  *fence.Entry
-	sums   []uint64
-	n      int // of the file
+	now    *snapshot              // what new connections see
+	live   map[*snapshot]struct{} // in use
 	closed bool
 }
 
 // OpenReadOnly opens a database without taking it over: it claims nothing, fences nobody and writes nothing to the remote. Options.At picks a point,
 // the head by default; Options.Follow > 0 looks for newer ones that often; [DB.Refresh] does so at once. Writes fail with SQLite's READONLY. Any number of handles
 // may be open, beside an owner too: each has a local file of its own, which Close removes.
+//
+// It needs a handful of requests, whatever the size of the database; pages are fetched when they are read, and as Options.Hydration says. A connection sees one point
+// as long as it lives; after a Refresh the pool makes new ones. When what a point needs was collected meanwhile, reads of pages that are not here fail with
+// [ErrPointGone]; a handle at the head has then moved on to the present one, and the query can be run again.
 //
 // Errors, for errors.Is: [ErrNotFound], [ErrPointGone], [ErrCorrupt], [ErrUnauthorized], [ErrForbidden].
 func OpenReadOnly(ctx context.Context, name string, o Options) (*DB, error) {
@@ -59,12 +61,11 @@ func OpenReadOnly(ctx context.Context, name string, o Options) (*DB, error) {
 		return nil, wrap(name, "open", err)
 	}
 	h := newHandle(name, o, store)
-	r := &reader{h: h, at: o.At}
-	if err := r.open(ctx); err != nil {
-		h.stop()
-		return nil, wrap(name, "open", err)
-	}
+	r := &reader{h: h, at: o.At, turn: make(chan struct{}, 1), live: map[*snapshot]struct{}{}}
 	h.ro = r
+	if err := r.open(ctx); err != nil {
+		return nil, wrap(name, "open", errors.Join(err, r.close()))
+	}
 	pool := sql.OpenDB(&roConnector{r})
 	pool.SetMaxIdleConns(maxIdleConns)
 	pool.SetConnMaxIdleTime(maxConnIdleTime)
@@ -75,49 +76,140 @@ func OpenReadOnly(ctx context.Context, name string, o Options) (*DB, error) {
 	return &DB{pool, h}, nil
 }
 
-func (r *reader) open(ctx context.Context) (err error) {
-	_, e, err := r.h.resolve(ctx, r.at)
+func (r *reader) open(ctx context.Context) error {
+	return r.retried(ctx, func() (*fence.Entry, error) {
+		_, e, err := r.h.resolve(ctx, r.at)
+		if err != nil {
+			return nil, err
+		}
+		if r.pages == nil {
+			if !segment.ValidPageSize(int(e.State.PageSize)) {
+				return e, fmt.Errorf("%w: the log of %s says page size %d", ErrCorrupt, r.h.name, e.State.PageSize)
+			}
+			if r.pages, err = newPageStore(r.h.o.Dir, int(e.State.PageSize)); err != nil {
+				return e, err
+			}
+		}
+		return e, r.move(ctx, e, nil)
+	})
+}
+
+// retried runs do again while it finds that an object is missing, until that is so at the same point twice: what was read about has been collected meanwhile.
+func (r *reader) retried(ctx context.Context, do func() (*fence.Entry, error)) error {
+	var before *fence.Entry
+	for {
+		e, err := do()
+		if err == nil || !errors.Is(err, layout.ErrMissing) || e == nil || before != nil && before.Slot == e.Slot || ctx.Err() != nil {
+			return err
+		}
+		before = e
+	}
+}
+
+// move makes the point after e the present one. from is the present one, nil: none. The turn is held, or nobody else is there.
+func (r *reader) move(ctx context.Context, e *fence.Entry, from *snapshot) error {
+	h := r.h
+	// (1) What carries its pages.
+	if e.Payload == nil && e.PayloadSize > 0 {
+		full, err := h.log.Read(ctx, e.Slot)
+		if errors.Is(err, remote.ErrNotFound) {
+			return fmt.Errorf("%w: %w", layout.ErrMissing, err)
+		}
+		if err != nil {
+			return err
+		}
+		e = full
+	}
+	t := h.newTail(e)
+	if from != nil {
+		if l := from.loc.Load(); l.base != nil && from.entry.Base == e.Base && !e.Whole {
+			t.base = l.base
+		}
+		straight := e.Generation == from.entry.Generation // a rewind begins a generation
+		if !straight {
+			var err error
+			if straight, err = t.straight(ctx, from.entry.Slot); err != nil {
+				return err
+			}
+		}
+		if !straight {
+			from = nil
+		}
+	}
+	floor := uint64(0)
+	if from != nil {
+		floor = from.entry.Slot
+	}
+	if err := t.load(ctx, floor); err != nil {
+		return err
+	}
+	// (2) The point. Nobody sees it yet.
+	s, err := r.newSnapshot(ctx, e, t, from)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(r.h.o.Dir, 0o700); err != nil {
-		return fmt.Errorf("%w; set Options.Dir or $TONBO_DIR", err)
+	r.mu.Lock()
+	s.users = 1
+	r.live[s] = struct{}{}
+	r.mu.Unlock()
+	if !h.lazily(e.State) {
+		if err := s.hydrated(ctx); err != nil {
+			s.stop()
+			s.workers.Wait()
+			r.release(s)
+			return err
+		}
 	}
-	if r.root, err = os.MkdirTemp(r.h.o.Dir, "readonly-*"); err != nil {
-		return fmt.Errorf("%w; set Options.Dir or $TONBO_DIR", err)
+	// (3) New connections see it. Those that are in use keep what they have.
+	r.mu.Lock()
+	old, closed := r.now, r.closed
+	if !closed {
+		r.now, s.shown = s, true
 	}
-	path := filepath.Join(r.root, "0.db")
-	sums, err := r.h.restoreTo(ctx, path, e)
-	if err != nil {
-		os.RemoveAll(r.root)
-		return err
+	r.mu.Unlock()
+	if closed {
+		r.release(s)
+		return ErrClosed
 	}
-	r.path, r.entry, r.sums = path, e, sums
+	h.epoch.Add(1) // idle connections are not given out again
+	if old != nil {
+		old.halt()
+		r.release(old)
+	}
+	if h.o.Hydration == HydrateBackground {
+		s.hydrate()
+	}
 	return nil
 }
 
-// restoreTo makes the file at path the state after e.
-func (h *handle) restoreTo(ctx context.Context, path string, e *fence.Entry) ([]uint64, error) {
-	if e.Payload == nil && e.PayloadSize > 0 {
-		var err error
-		if e, err = h.log.Read(ctx, e.Slot); errors.Is(err, remote.ErrNotFound) {
-			return nil, ErrPointGone
-		} else if err != nil {
-			return nil, err
-		}
+// present returns the present point, and counts a user of it.
+func (r *reader) present() (*snapshot, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, fmt.Errorf("database %s: %w", r.h.name, ErrClosed)
 	}
-	t := h.newTail(e)
-	if err := t.load(ctx, 0); err != nil {
-		return nil, err
+	r.now.users++
+	return r.now, nil
+}
+
+// release counts a user less. A point that nobody uses gives its pages up.
+func (r *reader) release(s *snapshot) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.users--; s.users > 0 {
+		return
 	}
-	rs, err := h.newRestorer(path, e.State, t, nil)
-	if err != nil {
-		return nil, err
+	delete(r.live, s)
+	s.vfs.Detach()
+	s.stop()
+	if r.closed { // and with it all pages are
+		return
 	}
-	if err := rs.run(ctx, 0); err != nil {
-		return nil, err
-	}
-	return rs.sums, nil
+	r.h.background.Go(func() { // not here: it may be one of its own fetches that found it to be gone
+		s.workers.Wait()
+		s.free()
+	})
 }
 
 // Refresh moves a read-only handle that is at the head to the present head. Queries under way go on in the state that they began in.
@@ -129,75 +221,76 @@ func (db *DB) Refresh(ctx context.Context) error {
 }
 
 func (r *reader) refresh(ctx context.Context) error {
-	r.turn.Lock()
-	defer r.turn.Unlock()
-	r.mu.Lock()
-	old, entry, sums, n, closed := r.path, r.entry, r.sums, r.n, r.closed
-	r.mu.Unlock()
-	switch {
-	case closed:
-		return ErrClosed
-	case r.at != nil:
+	select {
+	case r.turn <- struct{}{}:
+		defer func() { <-r.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if r.at != nil {
 		return nil // a fixed point
 	}
-	head, err := r.h.log.Head(ctx)
-	if err != nil {
-		return err
-	}
-	if head == nil || head.Ends() || head.ID != entry.ID {
-		return ErrDeleted
-	}
-	if head.Slot == entry.Slot {
-		return nil
-	}
-	path := filepath.Join(r.root, fmt.Sprintf("%d.db", n+1))
-	if sums, err = r.advance(ctx, old, path, entry, head, sums); err != nil {
-		os.Remove(path)
-		return err
-	}
-	r.mu.Lock()
-	r.path, r.entry, r.sums, r.n = path, head, sums, n+1
-	r.mu.Unlock()
-	r.h.epoch.Add(1) // idle connections are not given out again; those in use keep the old file
-	os.Remove(old)   // on Windows only once they are closed: Close removes the rest
-	return nil
-}
-
-// advance makes path the state after head, from a copy of the old file where that serves.
-func (r *reader) advance(ctx context.Context, old, path string, entry, head *fence.Entry, sums []uint64) ([]uint64, error) {
-	t := r.h.newTail(head)
-	if err := t.load(ctx, entry.Slot); err != nil {
-		return nil, err
-	}
-	if err := copyFile(path, old); err != nil {
-		return nil, err
-	}
-	rs, err := r.h.newRestorer(path, head.State, t, append([]uint64(nil), sums...))
-	if err != nil {
-		return nil, err
-	}
-	err = rs.run(ctx, entry.Slot)
-	if errors.Is(err, errSum) { // rewound in between
-		if err := os.Remove(path); err != nil {
+	return r.retried(ctx, func() (*fence.Entry, error) {
+		s, err := r.present()
+		if err != nil {
 			return nil, err
 		}
-		return r.h.restoreTo(ctx, path, head)
-	}
-	return rs.sums, err
+		defer r.release(s)
+		head, err := r.h.log.Head(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if head == nil || head.Ends() || head.ID != s.entry.ID {
+			return nil, ErrDeleted
+		}
+		if head.Slot == s.entry.Slot {
+			return head, nil
+		}
+		return head, r.move(ctx, head, s)
+	})
 }
 
-func copyFile(to, from string) error {
-	src, err := os.Open(from)
-	if err != nil {
+// collected is called when an object is missing that the pages of a point are in. It returns what to tell whoever reads them, nil: that the object is missing, since
+// the point should be there.
+func (r *reader) collected(ctx context.Context, s *snapshot) error {
+	r.mu.Lock()
+	now, shown := r.now, s.shown
+	r.mu.Unlock()
+	if !shown { // whoever makes it tries another one
+		return nil
+	}
+	if r.at != nil {
+		_, _, err := r.h.resolve(ctx, Slot(s.entry.Slot))
 		return err
 	}
-	defer src.Close()
-	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
+	if now == s {
+		if err := r.refresh(ctx); err != nil {
+			return err
+		}
 	}
-	_, err = io.Copy(dst, src)
-	return errors.Join(err, dst.Close())
+	r.mu.Lock()
+	now = r.now
+	r.mu.Unlock()
+	if now == s {
+		return nil
+	}
+	return &dbError{r.h.name, "read", ErrPointGone, fmt.Errorf("slot %d, which this query reads, was collected; the handle has moved on to slot %d: run the query again", s.entry.Slot, now.entry.Slot)}
+}
+
+// hydrated waits until every page of the present point is here, whichever that is by then.
+func (r *reader) hydrated(ctx context.Context) error {
+	for {
+		s, err := r.present()
+		if err != nil {
+			return err
+		}
+		err = s.hydrated(ctx)
+		moved := s.bg.Err() != nil
+		r.release(s)
+		if err == nil || !moved || r.h.life.Err() != nil {
+			return err
+		}
+	}
 }
 
 // follow refreshes at intervals.
@@ -224,60 +317,38 @@ func (r *reader) follow(every time.Duration) {
 	}
 }
 
+// close ends the handle. Connections that are still in use cannot read any more.
 func (r *reader) close() error {
-	r.h.stop()
-	r.h.background.Wait()
-	r.turn.Lock()
-	defer r.turn.Unlock()
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.closed {
+		r.mu.Unlock()
 		return nil
 	}
 	r.closed = true
+	live := slices.Collect(maps.Keys(r.live))
+	r.mu.Unlock()
+	r.h.stop()
+	r.h.background.Wait()
+	for _, s := range live {
+		s.workers.Wait()
+	}
 	r.h.end(fmt.Errorf("database %s: %w", r.h.name, ErrClosed), "")
-	return os.RemoveAll(r.root)
+	if r.now != nil {
+		r.release(r.now)
+	}
+	if r.pages == nil {
+		return nil
+	}
+	return r.pages.close()
 }
 
 func (r *reader) status() Status {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	pages := int64(r.entry.State.PageCount)
+	s := r.now
+	r.mu.Unlock()
+	pages := int64(s.entry.State.PageCount)
 	return Status{
-		Name: r.h.name, ID: r.entry.ID.String(), Generation: r.entry.Generation, Slot: r.entry.Slot, Point: pointOf(r.entry),
-		Pages: pages, PagesLocal: pages, ColdStart: true, ReadOnly: true, Requests: r.h.counter.Counts(), Err: r.h.ended(),
+		Name: r.h.name, ID: s.entry.ID.String(), Generation: s.entry.Generation, Slot: s.entry.Slot, Point: pointOf(s.entry),
+		Pages: pages, PagesLocal: pages - int64(s.left()), ColdStart: true, ReadOnly: true, Requests: r.h.counter.Counts(), Err: r.h.ended(),
 	}
-}
-
-// roConnector connects to the reader's present file.
-type roConnector struct{ r *reader }
-
-func (c *roConnector) Driver() driver.Driver { return sqlDriver{&connector{h: c.r.h}} }
-
-func (c *roConnector) Close() error { return c.r.close() }
-
-func (c *roConnector) Connect(ctx context.Context) (driver.Conn, error) {
-	h := c.r.h
-	epoch := h.epoch.Load()
-	c.r.mu.Lock()
-	path, closed := c.r.path, c.r.closed
-	c.r.mu.Unlock()
-	if closed {
-		return nil, fmt.Errorf("database %s: %w", h.name, ErrClosed)
-	}
-	d, err := (&sqlitedriver.SQLite{}).OpenConnector(fileURI(path, "mode=ro&immutable=1&"+h.pragmas()))
-	if err != nil {
-		return nil, err
-	}
-	inner, err := d.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	sc := inner.(sqlitedriver.Conn)
-	if err := fts5.Register(sc.Raw()); err != nil {
-		sc.Close()
-		return nil, err
-	}
-	h.conns.Add(1)
-	return &conn{sc, h, epoch}, nil
 }

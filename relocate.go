@@ -11,32 +11,32 @@ func withRound(ctx context.Context) context.Context {
 
 // relocate looks for pages in the newest base of our own, when an object of the state that the file began with has been collected. It tells whether another try is
 // worth it. A fenced owner has no newer base.
-func (s *lazy) relocate(ctx context.Context, old *locator) bool {
+func (s *lazy) relocate(ctx context.Context, old *locator) (again bool, err error) {
 	h := s.h
 	if ctx.Value(holdsRound{}) == nil {
 		if h.lockRound(ctx) != nil {
-			return false
+			return false, nil
 		}
 		defer h.unlockRound()
 	}
 	if s.loc.Load() != old {
-		return true
+		return true, nil
 	}
 	owner, _ := h.current()
 	if h.ended() != nil || owner == nil || owner.Err() != nil {
-		return false
+		return false, nil
 	}
 	if _, err := h.settle(ctx); err != nil {
-		return false
+		return false, nil
 	}
 	m := h.compactor.base
 	if m == nil || old.base != nil && m.Slot <= old.base.Slot {
-		return false
+		return false, nil
 	}
 	slot, count, _ := h.dir.Position()
 	l := h.newLocator(h.tail.clone(), m, slot, s.size, count)
 	l.newest = true
 	s.loc.Store(l)
 	h.o.Logger.Debug("objects were collected; absent pages come from the newest base", "database", h.name, "slot", m.Slot)
-	return true
+	return true, nil
 }

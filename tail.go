@@ -64,6 +64,8 @@ func (h *handle) readMap(ctx context.Context, name string, slot uint64, id fence
 		return layout.Part{}, err
 	case e.ID != id:
 		return layout.Part{}, fmt.Errorf("%w: %s/%s is of incarnation %s", layout.ErrMissing, h.store, key, e.ID)
+	case !e.Carries(): // a claim or an end that came late, in a slot that had been collected
+		return layout.Part{}, fmt.Errorf("%w: %s/%s carries no pages", layout.ErrMissing, h.store, key)
 	}
 	ix, err := segment.DecodeIndex(e.Payload, &segment.Header{PageSize: e.State.PageSize, PageCount: e.State.PageCount, PayloadSize: e.PayloadSize, PayloadSum: e.PayloadSum})
 	if err != nil {
@@ -134,6 +136,15 @@ func (t *tail) objects(ctx context.Context, h *handle, pageSize int) ([]*layout.
 
 // pagesOf calls add for each page that is in the blocks of objects. Their maps must have been read, or are now.
 func pagesOf(ctx context.Context, objects []*layout.Object, add func(pgno uint32)) error {
+	return runsOf(ctx, objects, func(first, last uint32) {
+		for p := first; p <= last; p++ {
+			add(p)
+		}
+	})
+}
+
+// runsOf is pagesOf for runs of pages.
+func runsOf(ctx context.Context, objects []*layout.Object, add func(first, last uint32)) error {
 	for _, o := range objects {
 		ix, err := o.Index(ctx)
 		if err != nil {
@@ -141,9 +152,7 @@ func pagesOf(ctx context.Context, objects []*layout.Object, add func(pgno uint32
 		}
 		for i := range ix.Blocks {
 			for _, r := range ix.Blocks[i].Runs {
-				for n := range r.Count {
-					add(r.First + n)
-				}
+				add(r.First, r.First+(r.Count-1))
 			}
 		}
 	}

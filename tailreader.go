@@ -11,6 +11,7 @@ import (
 
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/base"
+	"github.com/tonbo-go/tonbo/internal/layout"
 	"github.com/tonbo-go/tonbo/remote"
 )
 
@@ -134,7 +135,7 @@ func (t *tailReader) readAll(ctx context.Context, floor uint64) error {
 func (h *handle) readBase(ctx context.Context, e *fence.Entry) (*base.Manifest, error) {
 	o, err := h.store.Get(ctx, e.Base, remote.GetOptions{})
 	if errors.Is(err, remote.ErrNotFound) {
-		return nil, fmt.Errorf("%w: %s/%s is missing (slot %d stands on it)", ErrCorrupt, h.store, e.Base, e.Slot)
+		return nil, fmt.Errorf("%w: %w: %s/%s (slot %d stands on it)", ErrCorrupt, layout.ErrMissing, h.store, e.Base, e.Slot)
 	}
 	if err != nil {
 		return nil, err
@@ -261,7 +262,7 @@ func (t *tailReader) below(ctx context.Context, slot, floor uint64) (batch []*fe
 }
 
 // errMissing is a slot that is not in the log, and must be.
-var errMissing = fmt.Errorf("%w: a slot is missing", ErrCorrupt)
+var errMissing = fmt.Errorf("%w: %w: a slot of the log", ErrCorrupt, layout.ErrMissing)
 
 // read reads a slot that is in the log. A store may show a fresh object late once: absence is not believed at once.
 func (t *tailReader) read(ctx context.Context, slot uint64) (*fence.Entry, error) {

@@ -31,7 +31,10 @@ func (s *lazy) learn(ctx context.Context, pages []uint32) error {
 		case err == nil:
 		case ctx.Err() != nil:
 			return err
-		case errors.Is(err, layout.ErrMissing) && s.relocate(ctx, l):
+		case errors.Is(err, layout.ErrMissing):
+			if again, _ := s.relocate(ctx, l); !again {
+				return s.h.told(fmt.Errorf("pages of database %s: %w", s.h.name, err))
+			}
 		case errors.Is(err, remote.ErrUnknown) && try < foregroundTries:
 			if err := b.Wait(ctx, err); err != nil {
 				return err

@@ -7,5 +7,7 @@
 // It knows no remote, no log and no cache directory. Pages leave through Take; pages that are not in the file yet come in through a
 // [PageSource]. Statements that would change the database in a way that cannot be observed are refused when they are made.
 //
+// Beside that it shows SQLite a database that never changes and whose bytes a [SnapshotSource] has: a [Snapshot].
+//
 // The facts of SQLite that it relies on: https://sqlite.org/fileformat2.html#walformat and https://sqlite.org/wal.html.
 package vfs

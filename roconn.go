@@ -1,0 +1,60 @@
+package tonbo
+
+import (
+	"context"
+	"database/sql/driver"
+
+	"github.com/ncruces/go-sqlite3"
+	sqlitedriver "github.com/ncruces/go-sqlite3/driver"
+	"github.com/ncruces/go-sqlite3/ext/fts5"
+
+	"github.com/tonbo-go/tonbo/vfs"
+)
+
+// roConnector connects to the reader's present point.
+type roConnector struct{ r *reader }
+
+func (c *roConnector) Driver() driver.Driver { return sqlDriver{&connector{h: c.r.h}} }
+
+func (c *roConnector) Close() error { return c.r.close() }
+
+func (c *roConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	h := c.r.h
+	epoch := h.epoch.Load() // before the point: a connection may look older than it is, never newer
+	s, err := c.r.present()
+	if err != nil {
+		return nil, err
+	}
+	inner, err := h.connectTo(ctx, s.vfs)
+	if err != nil {
+		c.r.release(s)
+		return nil, h.reason(err)
+	}
+	return &conn{inner, h, epoch, func() { c.r.release(s) }}, nil
+}
+
+// connectTo opens a SQLite connection to a point.
+func (h *handle) connectTo(ctx context.Context, s *vfs.Snapshot) (sqlitedriver.Conn, error) {
+	d, err := (&sqlitedriver.SQLite{}).OpenConnector(fileURI(s.Path(), "vfs="+vfs.SnapshotName+"&mode=ro&immutable=1&"+h.pragmas()))
+	if err != nil {
+		return nil, err
+	}
+	inner, err := d.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sc := inner.(sqlitedriver.Conn)
+	if err := fts5.Register(sc.Raw()); err != nil {
+		sc.Close()
+		return nil, err
+	}
+	return sc, nil
+}
+
+// Reason implements reasons.
+func (r *reader) Reason(code sqlite3.ExtendedErrorCode) error {
+	if p := r.lastFetch.Load(); p != nil && code == vfs.CodeFetch {
+		return *p
+	}
+	return nil
+}
