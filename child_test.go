@@ -33,6 +33,8 @@ type job struct {
 	Strict         bool          // Options.Strict
 	Lazy           bool          // Options.Hydration = HydrateNone, and a part of the table ballast is read first
 	Exactly        bool          // the transactions are DB.Step's, each with its number as id, the same ones in each process
+	Janitor        bool          // do nothing but Client.Compact
+	Freeze         bool          // do nothing but freeze the database, and thaw it
 	Compact        bool          // after the transactions, wait until the log has a base behind them
 	Beside         time.Duration // Options.SyncEvery, and a goroutine that calls Synced all the time
 	Close          bool          // Close at the end; otherwise the process kills itself
@@ -135,6 +137,9 @@ func (c *child) run() error {
 	if c.Lazy {
 		o.Hydration = tonbo.HydrateNone
 	}
+	if c.Janitor || c.Freeze {
+		return c.manage(ctx, o)
+	}
 	db, err := tonbo.Open(ctx, c.Name, o)
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
@@ -186,6 +191,25 @@ func (c *child) run() error {
 		return fmt.Errorf("close: %w", err)
 	}
 	return nil
+}
+
+// manage does what a janitor or an operator does.
+func (c *child) manage(ctx context.Context, o tonbo.Options) error {
+	cl, err := tonbo.NewClient(o)
+	if err != nil {
+		return err
+	}
+	if c.Freeze {
+		if err := cl.Freeze(ctx, c.Name); err != nil {
+			return err
+		}
+		return cl.Thaw(ctx, c.Name)
+	}
+	r, err := cl.Compact(ctx, c.Name)
+	if err == nil && !r.Compacted {
+		err = errors.New("nothing was compacted")
+	}
+	return err
 }
 
 // compacted waits until the last entry is a base, or another process has taken the database over.

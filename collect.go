@@ -58,7 +58,7 @@ func (h *handle) release(slot uint64, keys ...string) {
 	owner, _ := h.current()
 	for _, k := range keys {
 		// What a former owner uploaded is older than the head's generation: it needs no word of ours.
-		if strings.HasPrefix(k, segmentPrefix(h.name, owner.Generation())) || strings.HasPrefix(k, "db/"+h.name+"/base/") {
+		if strings.HasPrefix(k, segmentPrefix(h.name, owner.Generation())) || strings.HasPrefix(k, basePrefix(h.name)) {
 			c.released[k] = slot
 		}
 	}

@@ -16,144 +16,6 @@ import (
 	"github.com/tonbo-go/tonbo/vfs"
 )
 
-// tuning says when the tail is merged into a base. The tail is what a cold start reads entry by entry; a base costs three requests or more.
-type tuning struct {
-	entries int              // entries in the tail
-	bytes   int64            // of their payloads
-	settle  int              // entries in the tail when nothing else is going on
-	after   time.Duration    // without a commit: nothing else is going on
-	collect time.Duration    // how often an owner collects
-	now     func() time.Time // for collection
-	slots   uint64           // of the log since the last base, whatever is in them: its horizon rises with bases alone, and they list its labels
-}
-
-var defaultTuning = tuning{entries: 128, bytes: 4 << 20, settle: 4, after: 2 * time.Second, slots: 128, collect: time.Hour, now: time.Now}
-
-// maxMarks bounds how finely a manifest remembers which slot was when.
-const maxMarks = 256
-
-// compactor runs compactions in the background, one at a time. They go on beside commits and Synced and delay them by their own append at
-// most. Guarded by the round, but for done.
-type compactor struct {
-	base   *base.Manifest  // in force, nil: none
-	key    string          // its key
-	next   *pendingBase    // being published
-	labels []base.Labelled // of this owner's entries, oldest first
-	before []base.Labelled // of the entries between the base and the claim
-	walked bool            // before is known
-
-	released  released  // see collect.go
-	collected time.Time // when this owner last did
-	cancel    context.CancelFunc
-	done      chan struct{} // closed when the one under way has ended; nil: none is
-	idle      *time.Timer
-}
-
-type pendingBase struct {
-	key   string
-	m     *base.Manifest
-	fresh []string // keys of the segments that it was the first to name
-}
-
-// afterShip starts a compaction when it is due. The caller holds the round.
-func (h *handle) afterShip() {
-	c := &h.compactor
-	if len(h.tail.entries) >= h.tune.entries || h.longLog() {
-		h.startCompaction(false)
-		return
-	}
-	// A few large entries cost a cold start little: they wait until nobody is at work.
-	if len(h.tail.entries) < h.tune.settle && h.tail.bytes < h.tune.bytes || h.smallEnoughToCarry() {
-		return
-	}
-	if c.idle == nil {
-		c.idle = time.AfterFunc(h.tune.after, func() {
-			if h.lockRound(h.life) == nil {
-				h.startCompaction(true)
-				h.unlockRound()
-			}
-		})
-	} else {
-		c.idle.Reset(h.tune.after)
-	}
-}
-
-// longLog tells whether a base is due for the log's length alone. The caller holds the round.
-func (h *handle) longLog() bool {
-	owner, _ := h.current()
-	since := owner.Entry().Horizon
-	if m := h.compactor.base; m != nil && m.ID == owner.ID().String() {
-		since = m.Slot
-	}
-	return owner.Slot() >= since+h.tune.slots
-}
-
-// smallEnoughToCarry: entries carry such a database whole from time to time, which is cheaper than a base.
-func (h *handle) smallEnoughToCarry() bool {
-	_, vdb := h.current()
-	return int64(vdb.PageCount())*int64(vdb.PageSize()) <= wholeLimit/4
-}
-
-// startCompaction runs one in the background, unless one is under way. The caller holds the round.
-func (h *handle) startCompaction(settle bool) {
-	c := &h.compactor
-	if c.done != nil {
-		select {
-		case <-c.done:
-		default:
-			return
-		}
-	}
-	if h.life.Err() != nil {
-		return
-	}
-	ctx, cancel := context.WithCancel(h.life)
-	c.cancel, c.done = cancel, make(chan struct{})
-	h.background.Add(1)
-	go func(done chan struct{}) {
-		defer h.background.Done()
-		defer close(done)
-		defer cancel()
-		if err := h.compact(ctx, settle); err != nil && ctx.Err() == nil && h.ended() == nil {
-			h.o.Logger.Warn("compaction failed; it is tried again after later commits", "event", "compaction_failed", "database", h.name, "error", err)
-		}
-		if err := h.collect(ctx); err != nil && ctx.Err() == nil && h.ended() == nil {
-			h.o.Logger.Warn("collection failed; it is tried again after later commits", "event", "collection_failed", "database", h.name, "error", err)
-		}
-	}(c.done)
-}
-
-// stopCompaction ends the one under way and waits for it. The caller must not hold the round.
-func (h *handle) stopCompaction() {
-	if h.lockRound(context.Background()) != nil {
-		return
-	}
-	cancel, done, idle := h.compactor.cancel, h.compactor.done, h.compactor.idle
-	h.unlockRound()
-	if idle != nil {
-		idle.Stop()
-	}
-	if done != nil {
-		cancel()
-		<-done
-	}
-}
-
-// settleLog spares the next cold start the tail. It is tidying up: an error is none of Close's.
-func (h *handle) settleLog(ctx context.Context) {
-	if h.lockRound(ctx) != nil {
-		return
-	}
-	due := len(h.tail.entries) >= 2*h.tune.settle && !h.smallEnoughToCarry() || h.longLog()
-	h.unlockRound()
-	if !due {
-		return
-	}
-	if err := h.compact(ctx, true); err != nil {
-		h.o.Logger.Debug("not settled", "database", h.name, "error", err)
-	}
-}
-
 // compaction is one base in the making.
 type compaction struct {
 	h       *handle
@@ -161,7 +23,8 @@ type compaction struct {
 	vdb     *vfs.Database
 	slot    uint64 // that the base covers
 	state   fence.State
-	old     *base.Manifest
+	old     *base.Manifest // that pages come from, nil: the tail has all
+	prior   *base.Manifest // in force, if it is of this log: what it lists of the log goes on from there
 	plan    base.Plan
 	settle  bool
 	runs    [][]*layout.Object // of the old base, newest first
@@ -170,45 +33,16 @@ type compaction struct {
 	sums    map[uint32]uint64  // of these, those that are known
 	reader  layout.Reader
 	labels  []base.Labelled
-	fresh   []string // keys of what was uploaded
+	window  time.Duration // how long old points stay restorable; 0: not known, so the horizon stays
+	raised  uint64        // horizon that the base's entry is to have
+	fresh   []string      // keys of what was uploaded
+	bytes   int64         // of it
 	buf     []byte
-}
-
-// compact merges the tail, and as many runs as the plan says, into a base.
-func (h *handle) compact(ctx context.Context, settle bool) error {
-	// (1) What is to be merged, as of the last shipped slot. What has to be read for that is read before, while Synced goes on.
-	c, err := h.newCompaction(ctx, settle)
-	if c == nil || err != nil {
-		return err
-	}
-	if err := h.lockRound(ctx); err != nil {
-		return err
-	}
-	due, err := c.choose(ctx)
-	h.unlockRound()
-	if !due || err != nil {
-		return err
-	}
-	fault("compact:planned")
-	// (2) Segments first, then the manifest that names them (R8).
-	m, key, err := c.upload(ctx)
-	// (3) In force once its entry is in the log.
-	if lerr := h.lockRound(h.life); lerr != nil {
-		return errors.Join(err, lerr)
-	}
-	defer h.unlockRound()
-	if err == nil {
-		err = h.publish(ctx, c, m, key)
-	}
-	if err != nil && h.ended() == nil && (h.compactor.next == nil || h.compactor.next.key != key) { // it will never be
-		h.release(c.owner.Slot(), append(c.fresh, key)...)
-	}
-	return err
 }
 
 // upload puts the new base's segments, and then its manifest. key is set even with an error.
 func (c *compaction) upload(ctx context.Context) (m *base.Manifest, key string, err error) {
-	key = fmt.Sprintf("db/%s/base/%016x-%016x-%x", c.h.name, c.slot, c.owner.Generation(), randomNonce())
+	key = fmt.Sprintf("%s%016x-%016x-%x", basePrefix(c.h.name), c.slot, c.owner.Generation(), randomNonce())
 	if m, err = c.write(ctx); err != nil {
 		return nil, key, err
 	}
@@ -220,48 +54,45 @@ func (c *compaction) upload(ctx context.Context) (m *base.Manifest, key string, 
 	if err := remote.CreateUnique(ctx, c.h.store, key, body); err != nil {
 		return nil, key, err
 	}
+	c.bytes += int64(len(body))
 	fault("compact:manifest")
 	return m, key, nil
 }
 
-// newCompaction looks at what there is and reads the maps of what may be merged. nil: there is nothing to do.
-func (h *handle) newCompaction(ctx context.Context, settle bool) (*compaction, error) {
-	if err := h.lockRound(ctx); err != nil {
-		return nil, err
+// newCompaction returns a compaction over the base old. vdb is the local file, nil: there is none, every page comes from the remote.
+func newCompaction(h *handle, owner *fence.Owner, vdb *vfs.Database, old *base.Manifest, pageSize uint32, settle bool) *compaction {
+	return &compaction{
+		h: h, owner: owner, vdb: vdb, old: old, settle: settle, sums: map[uint32]uint64{}, buf: make([]byte, pageSize), state: fence.State{PageSize: pageSize},
 	}
-	owner, vdb := h.current()
-	c := &compaction{
-		h: h, owner: owner, vdb: vdb, old: h.compactor.base, settle: settle, sums: map[uint32]uint64{}, buf: make([]byte, vdb.PageSize()),
-		state: fence.State{PageSize: uint32(vdb.PageSize())},
+}
+
+// look reads the maps of what may be merged, and finds labels.
+func (c *compaction) look(ctx context.Context, tl *tail) error {
+	var entries []*layout.Object
+	for _, e := range tl.entries {
+		entries = append(entries, e.object)
 	}
-	entries, due := h.tail.entries, h.mergeable()
-	h.unlockRound()
-	if !due || h.ended() != nil {
-		return nil, nil
+	if err := readMaps(ctx, entries); err != nil { // they name segments
+		return err
 	}
-	for _, e := range entries {
-		if _, err := e.object.Index(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if err := c.walkLabels(ctx); err != nil {
-		return nil, err
+	above, err := tl.objects(ctx, c.h, int(c.state.PageSize))
+	if err != nil {
+		return err
 	}
 	for _, run := range c.old.Runs() {
 		objects := c.level(run)
-		for _, o := range objects {
-			if _, err := o.Index(ctx); err != nil {
-				return nil, err
-			}
-		}
+		above = append(above, objects...)
 		c.runs = append(c.runs, objects)
 	}
-	return c, nil
-}
-
-// mergeable tells whether there is anything to make a base of: pages above the one in force, or, where the log has grown long without any, its labels.
-func (h *handle) mergeable() bool {
-	return len(h.tail.entries) > 0 || h.compactor.base != nil && h.longLog()
+	if err := readMaps(ctx, above); err != nil {
+		return err
+	}
+	if c.prior = c.old; c.prior == nil || c.prior.ID != c.owner.ID().String() {
+		if c.prior, err = c.h.manifestOf(ctx, c.owner.Last()); err != nil { // below a whole entry, or none
+			return err
+		}
+	}
+	return c.walkLabels(ctx)
 }
 
 // walkLabels finds the labels between the base and the claim, once an owner: the manifest lists every labelled point, so that one is found without
@@ -270,12 +101,8 @@ func (c *compaction) walkLabels(ctx context.Context) error {
 	if c.h.compactor.walked {
 		return nil
 	}
-	var floor uint64
-	if c.own() {
-		floor = c.old.Slot
-	}
 	var before []base.Labelled
-	for e, err := range c.h.back(ctx, c.owner.Entry(), floor) {
+	for e, err := range c.h.back(ctx, c.owner.Entry(), labelFloor(c.prior)) {
 		if err != nil {
 			return err
 		}
@@ -288,33 +115,11 @@ func (c *compaction) walkLabels(ctx context.Context) error {
 	return nil
 }
 
-// noteLabel remembers the label of an entry of ours. The caller holds the round.
-func (h *handle) noteLabel(e *fence.Entry) {
-	l := h.compactor.labels
-	if e.Label != "" && (len(l) == 0 || l[len(l)-1].Slot < e.Slot) {
-		h.compactor.labels = append(l, base.Labelled{Label: e.Label, Slot: e.Slot})
-	}
-}
-
-// choose plans, as of the last shipped slot. due is false when there is nothing to do (any more). The caller holds the round.
-func (c *compaction) choose(ctx context.Context) (due bool, err error) {
-	h := c.h
-	if h.held.Load() != nil { // the state is one entry behind, for a moment
-		return false, nil
-	}
-	if h.ended() != nil || h.behind != nil || !h.mergeable() || c.owner.Pending() {
-		return false, nil
-	}
-	if owner, _ := h.current(); owner != c.owner {
-		return false, nil
-	}
-	c.slot, c.state.PageCount, c.state.Checksum = h.dir.Position()
-	if c.slot < c.owner.Generation() { // R8
-		return false, nil
-	}
-	tail, err := h.tail.objects(ctx, h, c.vdb.PageSize())
+// merge plans what goes into the new base, as of slot and state.
+func (c *compaction) merge(ctx context.Context, tl *tail) error {
+	tail, err := tl.objects(ctx, c.h, int(c.state.PageSize))
 	if err != nil {
-		return false, err
+		return err
 	}
 	add := func(p uint32) {
 		if p <= c.state.PageCount {
@@ -322,17 +127,17 @@ func (c *compaction) choose(ctx context.Context) (due bool, err error) {
 		}
 	}
 	if err := pagesOf(ctx, tail, add); err != nil {
-		return false, err
+		return err
 	}
 	c.objects = tail
 	for _, run := range c.runs {
 		c.objects = append(c.objects, run...)
 	}
 	c.objects = append(c.objects, c.level(c.old.Bottom())...)
-	if c.own() {
-		c.labels = append(c.labels, c.old.Labels...)
+	if c.prior != nil {
+		c.labels = append(c.labels, c.prior.Labels...)
 	}
-	for _, l := range append(slices.Clone(h.compactor.before), h.compactor.labels...) {
+	for _, l := range append(slices.Clone(c.h.compactor.before), c.h.compactor.labels...) {
 		if l.Slot <= c.slot && (len(c.labels) == 0 || c.labels[len(c.labels)-1].Slot < l.Slot) {
 			c.labels = append(c.labels, l)
 		}
@@ -340,22 +145,14 @@ func (c *compaction) choose(ctx context.Context) (due bool, err error) {
 	c.plan = base.MakePlan(c.old, c.pages.Len(), int(c.state.PageCount), c.settle)
 	for _, run := range c.runs[:c.plan.Merge] {
 		if err := pagesOf(ctx, run, add); err != nil {
-			return false, err
+			return err
 		}
 	}
 	if c.plan.Bottom {
 		c.wholeChunks()
 	}
-	for p := range c.pages.All() {
-		if sum, known := h.dir.Sum(p); known {
-			c.sums[p] = sum
-		}
-	}
-	return true, nil
+	return nil
 }
-
-// own tells whether the old base is of this database's own log, and not a fork's source's: only then its slots mean anything here.
-func (c *compaction) own() bool { return c.old != nil && c.old.ID == c.owner.ID().String() }
 
 func (c *compaction) level(level []base.Segment) []*layout.Object {
 	r := make([]*layout.Object, len(level))
@@ -383,11 +180,14 @@ func (c *compaction) holds(first, last uint32) int {
 
 // wholeChunks extends the pages to all of each chunk that has one of them, or that the old bottom does not have whole.
 func (c *compaction) wholeChunks() {
-	have := map[uint32]base.Segment{}
+	lock := segment.LockPage(int(c.state.PageSize))
+	have := map[uint32]base.Segment{} // by the chunk's first page
 	for _, s := range c.old.Bottom() {
+		if s.First == lock+1 {
+			s.First = lock
+		}
 		have[s.First] = s
 	}
-	lock := segment.LockPage(int(c.state.PageSize))
 	var all pageset.Set
 	for first := uint32(1); first <= c.state.PageCount; {
 		_, last := c.chunk(first)
@@ -419,6 +219,7 @@ func (c *compaction) write(ctx context.Context) (*base.Manifest, error) {
 	}
 	var level []base.Segment
 	var first, last uint32
+	var sum uint64
 	flush := func() error {
 		if w.Pages() == 0 {
 			return nil
@@ -442,9 +243,11 @@ func (c *compaction) write(ctx context.Context) (*base.Manifest, error) {
 				return nil, err
 			}
 		}
-		if err := c.read(ctx, p); err != nil {
+		x, err := c.read(ctx, p)
+		if err != nil {
 			return nil, err
 		}
+		sum ^= x
 		if w.Pages() == 0 {
 			first = p
 		}
@@ -456,8 +259,11 @@ func (c *compaction) write(ctx context.Context) (*base.Manifest, error) {
 	if err := flush(); err != nil {
 		return nil, err
 	}
+	if c.pages.Len() == c.holds(1, c.state.PageCount) && sum != c.state.Checksum {
+		return nil, fmt.Errorf("%w: %016x as of slot %d, the log says %016x", errSum, sum, c.slot, c.state.Checksum)
+	}
 	m := &base.Manifest{
-		ID: c.owner.ID().String(), Generation: c.owner.Generation(), Slot: c.slot, Time: time.Now().UTC(),
+		ID: c.owner.ID().String(), Generation: c.owner.Generation(), Slot: c.slot, Time: c.h.tune.now().UTC(),
 		PageSize: c.state.PageSize, PageCount: c.state.PageCount, Checksum: base.SumString(c.state.Checksum), Labels: c.labels, Upper: upper,
 	}
 	if c.plan.Bottom {
@@ -468,6 +274,7 @@ func (c *compaction) write(ctx context.Context) (*base.Manifest, error) {
 			m.Levels = append([][]base.Segment{level}, m.Levels...)
 		}
 	}
+	c.horizon(m)
 	return m, nil
 }
 
@@ -492,33 +299,34 @@ func (c *compaction) bottom(fresh []base.Segment) []base.Segment {
 	return r
 }
 
-// read brings a page as of the base's slot into buf.
-func (c *compaction) read(ctx context.Context, p uint32) error {
+// read brings a page as of the base's slot into buf, and returns its sum.
+func (c *compaction) read(ctx context.Context, p uint32) (uint64, error) {
 	want, known := c.sums[p]
-	if known {
+	if known && c.vdb != nil {
 		sum, err := c.vdb.ReadPage(p, c.buf)
 		if err == nil && sum == want {
-			return nil
+			return sum, nil
 		}
 		if err != nil && !errors.Is(err, vfs.ErrCorrupt) {
-			return err
+			return 0, err
 		}
 	}
-	// It has changed here since, as hot pages do, or has not been fetched yet.
+	// It has changed here since, as hot pages do, or is not here.
 	for _, o := range c.objects {
 		found, err := c.reader.Page(ctx, o, p, c.buf)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if !found {
 			continue
 		}
-		if got := segment.PageSum(p, c.buf); known && got != want {
-			return fmt.Errorf("%w: page %d in %s is not what was shipped", ErrCorrupt, p, o.Key)
+		got := segment.PageSum(p, c.buf)
+		if known && got != want {
+			return 0, fmt.Errorf("%w: page %d in %s is not what was shipped", ErrCorrupt, p, o.Key)
 		}
-		return nil
+		return got, nil
 	}
-	return fmt.Errorf("%w: page %d as of slot %d is in no object", ErrCorrupt, p, c.slot)
+	return 0, fmt.Errorf("%w: page %d as of slot %d is in no object", ErrCorrupt, p, c.slot)
 }
 
 // segment puts one.
@@ -538,9 +346,11 @@ func (c *compaction) segment(ctx context.Context, w *segment.Writer, first, last
 	}
 	b = append(b, payload...)
 	s.Key, s.Size = segmentKey(c.h.name, hd.Generation, hd.Nonce), int64(len(b))
-	c.fresh = append(c.fresh, s.Key)
+	c.fresh, c.bytes = append(c.fresh, s.Key), c.bytes+s.Size
 	return s, remote.CreateUnique(ctx, c.h.store, s.Key, b)
 }
+
+func basePrefix(name string) string { return "db/" + name + "/base/" }
 
 func segmentPrefix(name string, generation uint64) string {
 	return fmt.Sprintf("db/%s/seg/%016x-", name, generation)
@@ -550,48 +360,26 @@ func segmentKey(name string, generation uint64, nonce [16]byte) string {
 	return fmt.Sprintf("%s%x", segmentPrefix(name, generation), nonce)
 }
 
-// publish appends the base's entry. The caller holds the round.
-func (h *handle) publish(ctx context.Context, c *compaction, m *base.Manifest, key string) error {
-	if err := h.ended(); err != nil {
-		return err
+// horizon finds the oldest point that stays restorable: window back from the base's time. The manifest's marks tell which slot that is, and it gets its own.
+func (c *compaction) horizon(m *base.Manifest) {
+	m.Window = int64((c.window + time.Second - 1) / time.Second)
+	if c.prior != nil {
+		m.Marks = append(m.Marks, c.prior.Marks...)
 	}
-	if _, err := h.settle(ctx); err != nil {
-		return err
+	mark := func(slot uint64, at time.Time) {
+		if n := len(m.Marks); n == 0 || m.Marks[n-1].Slot < slot {
+			m.Marks = append(m.Marks, base.Mark{Slot: slot, Time: at.UTC()})
+		}
 	}
-	horizon := h.horizon(m, c)
-	h.compactor.next = &pendingBase{key, m, c.fresh}
-	_, err := c.owner.Append(ctx, fence.Draft{Kind: fence.Base, Base: key, BaseSlot: c.slot, Horizon: horizon, Since: h.since(nil)})
-	fault("compact:published")
-	if err != nil && !c.owner.Pending() {
-		h.compactor.next = nil
+	if prev := c.owner.Prev(); prev != nil && prev.ID == c.owner.ID() {
+		mark(prev.Slot, prev.Time)
 	}
-	return h.appendError(err, nil)
-}
-
-// adopt takes note of a base whose entry has been stored. The caller holds the round.
-func (h *handle) adopt(owner *fence.Owner) {
-	c := &h.compactor
-	if c.next == nil || owner.Base() != c.next.key {
-		return
-	}
-	h.replaced(c.base, c.key, c.next.m, owner.Slot())
-	c.base, c.key, c.next = c.next.m, c.next.key, nil
-	h.tail.drop(c.base.Slot)
-}
-
-// horizon is the oldest point that stays restorable: Options.History back. The manifest's marks tell which slot that is.
-func (h *handle) horizon(m *base.Manifest, c *compaction) uint64 {
-	if c.own() {
-		m.Marks = append(m.Marks, c.old.Marks...)
-	} else {
-		e := c.owner.Entry()
-		m.Marks = append(m.Marks, base.Mark{Slot: e.Slot, Time: e.Time.UTC()})
-	}
-	m.Marks = append(m.Marks, base.Mark{Slot: m.Slot, Time: m.Time})
-	horizon, window := c.owner.Horizon(), m.Time.Add(-h.o.History)
+	mark(c.owner.Entry().Slot, c.owner.Entry().Time)
+	mark(m.Slot, m.Time)
+	horizon, begin := c.owner.Horizon(), m.Time.Add(-c.window)
 	keep := m.Marks[:0:0]
 	for _, mark := range m.Marks {
-		if !mark.Time.After(window) {
+		if c.window > 0 && !mark.Time.After(begin) {
 			horizon = max(horizon, mark.Slot)
 			continue
 		}
@@ -606,6 +394,5 @@ func (h *handle) horizon(m *base.Manifest, c *compaction) uint64 {
 		}
 		keep = thin
 	}
-	m.Marks = keep
-	return horizon
+	m.Marks, c.raised = keep, horizon
 }

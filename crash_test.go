@@ -1,6 +1,7 @@
 package tonbo_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tonbo-go/tonbo"
 )
 
 // A scenario is a state of the world in which a process is run that passes many failpoints.
@@ -16,8 +19,9 @@ type scenario struct {
 	name    string
 	prepare func(w *world, dir string) // makes dir what the process finds
 	job     job
-	only    string // failpoints whose names begin with this: the others have their place in another scenario
-	foreign bool   // others take the database over meanwhile: what is committed in dir may end up set aside
+	only    string         // failpoints whose names begin with this: the others have their place in another scenario
+	after   func(w *world) // puts right what the process left, before the database is opened again
+	foreign bool           // others take the database over meanwhile: what is committed in dir may end up set aside
 }
 
 var scenarios = []scenario{
@@ -47,7 +51,26 @@ var scenarios = []scenario{
 		w.start(job{Dir: dir, Steps: 7, Sync: 3}, "").wait()
 		w.elsewhere(3)
 	}},
+	{name: "janitor", job: job{Janitor: true}, prepare: func(w *world, dir string) {
+		w.ballast(dir)
+		w.start(job{Dir: dir, Steps: 5, Sync: 2, Close: true}, "").wait()
+	}},
+	{name: "freeze", job: job{Freeze: true}, after: (*world).thaw, prepare: func(w *world, dir string) {
+		w.start(job{Dir: dir, Steps: 4, Sync: 2, Close: true}, "").wait()
+	}},
 	{name: "fenced", foreign: true, job: job{Steps: 8, Sync: 4, Wait: 6, Close: true}},
+}
+
+// thaw makes sure that the database can be opened.
+func (w *world) thaw() {
+	w.t.Helper()
+	c, err := tonbo.NewClient(w.options(w.dir()))
+	if err == nil {
+		err = c.Thaw(context.Background(), worldName)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // ballast makes the database too large to be fetched at once.
@@ -151,6 +174,9 @@ func TestKilledAtEveryFailpoint(t *testing.T) {
 					_, events := s.play(w, dir, at)
 					if len(said(events, "done")) > 0 {
 						t.Fatal("the process came to its end")
+					}
+					if s.after != nil {
+						s.after(w)
 					}
 					if w.store == nil {
 						w.apart(func() { w.final() }) // the disk is lost

@@ -15,6 +15,14 @@ func (o Options) Tuned(entries int, after time.Duration) Options {
 	return o
 }
 
+// Unsettled makes Close leave the log as it is.
+func (o Options) Unsettled() Options {
+	t := defaultTuning
+	t.settle, t.after = 1<<30, time.Hour
+	o.tune = &t
+	return o
+}
+
 // Collecting makes a tuned owner collect after every compaction, and believe that everything is old.
 func (o Options) Collecting() Options {
 	t := *o.tune
@@ -56,4 +64,15 @@ func (c *Client) Find(ctx context.Context, name string, at At) (Point, error) {
 		return Point{}, err
 	}
 	return pointOf(e), nil
+}
+
+// CompactLater is Compact d from now.
+func (c *Client) CompactLater(ctx context.Context, name string, d time.Duration) (*CompactReport, error) {
+	h, err := c.handle(name)
+	if err != nil {
+		return nil, err
+	}
+	defer h.stop()
+	h.tune.now = func() time.Time { return time.Now().Add(d) }
+	return h.compactClosed(ctx)
 }

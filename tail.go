@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/layout"
@@ -22,6 +24,24 @@ type tailEntry struct {
 	slot   uint64
 	bytes  int64 // of its payload
 	object *layout.Object
+	named  *named
+}
+
+// named are the segments that an entry names.
+type named struct {
+	mu      sync.Mutex
+	objects []*layout.Object // once the entry's map is known
+}
+
+func (n *named) of(h *handle, pageSize int, ix *segment.Index) []*layout.Object {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.objects == nil {
+		for _, ref := range ix.Refs {
+			n.objects = append(n.objects, layout.Remote(h.store, pageSize, ref))
+		}
+	}
+	return n.objects
 }
 
 // tail is what a cold start reads beside the base, oldest first. Guarded by the round.
@@ -35,7 +55,7 @@ type tail struct {
 func (h *handle) tailOf(name string, e *fence.Entry, payload []byte, keep bool) (tailEntry, error) {
 	size := int(e.State.PageSize)
 	key := fence.SlotKey(name, e.Slot)
-	te := tailEntry{slot: e.Slot, bytes: e.PayloadSize}
+	te := tailEntry{slot: e.Slot, bytes: e.PayloadSize, named: new(named)}
 	if payload == nil {
 		id, slot := e.ID, e.Slot
 		te.object = layout.Deferred(h.store, size, key, func(ctx context.Context) (layout.Part, error) { return h.readMap(ctx, name, slot, id) })
@@ -126,12 +146,25 @@ func (t *tail) objects(ctx context.Context, h *handle, pageSize int) ([]*layout.
 		if err != nil {
 			return nil, err
 		}
-		r = append(r, o)
-		for _, ref := range ix.Refs {
-			r = append(r, layout.Remote(h.store, pageSize, ref))
-		}
+		r = append(append(r, o), t.entries[i].named.of(h, pageSize, ix)...)
 	}
 	return r, nil
+}
+
+// known tells whether all maps of the tail's objects have been read.
+func (t *tail) known() bool {
+	for _, e := range t.entries {
+		if e.object.Known() == nil {
+			return false
+		}
+		e.named.mu.Lock()
+		objects := e.named.objects
+		e.named.mu.Unlock()
+		if len(objects) < len(e.object.Known().Refs) || slices.ContainsFunc(objects, func(o *layout.Object) bool { return o.Known() == nil }) {
+			return false
+		}
+	}
+	return true
 }
 
 // pagesOf calls add for each page that is in the blocks of objects. Their maps must have been read, or are now.

@@ -95,12 +95,12 @@ func (c *compaction) asOf(ctx context.Context, p uint32) ([]byte, error) {
 	if p == 0 || p > c.state.PageCount { // a damaged b-tree is shipped as it is
 		return nil, nil
 	}
-	if _, known := c.sums[p]; !known {
+	if _, known := c.sums[p]; !known && c.vdb != nil {
 		if sum, known := c.h.dir.SumAt(c.slot, p); known {
 			c.sums[p] = sum
 		}
 	}
-	if err := c.read(ctx, p); err != nil {
+	if _, err := c.read(ctx, p); err != nil {
 		return nil, err
 	}
 	return append([]byte(nil), c.buf...), nil

@@ -20,7 +20,7 @@ type ClaimOptions struct {
 	Frozen bool
 	// IgnoreFrozen claims a frozen database too. Without Frozen, the claim thaws it.
 	IgnoreFrozen bool
-	// IfClosed is the janitor's claim: it follows a close, tries that one slot and gives up with ErrBusy.
+	// IfClosed is the janitor's claim: it follows a close, tries that one slot and gives up with ErrBusy. A frozen database stays frozen.
 	IfClosed bool
 }
 
@@ -31,10 +31,10 @@ func (l *Log) Claim(ctx context.Context, c ClaimOptions) (*Owner, error) {
 		if c.IfClosed && head.Kind != Close {
 			return ErrBusy
 		}
-		if head.Frozen && !c.IgnoreFrozen {
+		if head.Frozen && !c.IgnoreFrozen && !c.IfClosed {
 			return ErrFrozen
 		}
-		e.Frozen = c.Frozen
+		e.Frozen = c.Frozen || head.Frozen && c.IfClosed
 		if !c.IfClosed && !c.Frozen && !c.IgnoreFrozen {
 			e.Usage.Opens++
 		}

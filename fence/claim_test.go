@@ -249,8 +249,16 @@ func TestJanitorFencesNobody(t *testing.T) {
 	_, err = l.Claim(t.Context(), fence.ClaimOptions{IfClosed: true})
 	wantErr(t, err, fence.ErrBusy)
 	must(t, p, fence.Draft{Kind: fence.Close})
-	if _, err = l.Claim(t.Context(), fence.ClaimOptions{IfClosed: true}); err != nil {
-		t.Error(err)
+	if p, err = l.Claim(t.Context(), fence.ClaimOptions{IfClosed: true}); err != nil {
+		t.Fatal(err)
+	}
+	// Frozen stays frozen.
+	must(t, p, fence.Draft{Kind: fence.Close, Frozen: true})
+	if p, err = l.Claim(t.Context(), fence.ClaimOptions{IfClosed: true}); err != nil {
+		t.Fatal(err)
+	}
+	if e := must(t, p, fence.Draft{Kind: fence.Close}); !e.Frozen || !p.Entry().Frozen {
+		t.Error("thawed")
 	}
 }
 

@@ -32,6 +32,7 @@ type Manifest struct {
 	Checksum   string      `json:"checksum"`   // database checksum, 16 hexadecimal digits
 	Levels     [][]Segment `json:"levels"`     // newest first; the last one is the bottom
 	Marks      []Mark      `json:"marks,omitempty"`
+	Window     int64       `json:"window,omitempty"` // seconds: how long its owner keeps old points restorable; 0: not known
 	Upper      *Upper      `json:"upper,omitempty"`
 	Labels     []Labelled  `json:"labels,omitempty"` // every labelled point of the incarnation up to Slot, oldest first
 }

@@ -1,0 +1,279 @@
+package tonbo
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/base"
+)
+
+// tuning says when the tail is merged into a base. The tail is what a cold start reads entry by entry; a base costs three requests or more.
+type tuning struct {
+	entries int              // entries in the tail
+	bytes   int64            // of their payloads
+	settle  int              // entries in the tail when nothing else is going on
+	after   time.Duration    // without a commit: nothing else is going on
+	collect time.Duration    // how often an owner collects
+	now     func() time.Time // for bases and collection
+	slots   uint64           // of the log since the last base, whatever is in them: its horizon rises with bases alone, and they list its labels
+}
+
+var defaultTuning = tuning{entries: 128, bytes: 4 << 20, settle: 4, after: 2 * time.Second, slots: 128, collect: time.Hour, now: time.Now}
+
+// maxMarks bounds how finely a manifest remembers which slot was when.
+const maxMarks = 256
+
+// compactor runs compactions in the background, one at a time. They go on beside commits and Synced and delay them by their own append at
+// most. Guarded by the round, but for done.
+type compactor struct {
+	base   *base.Manifest  // in force, nil: none
+	key    string          // its key
+	next   *pendingBase    // being published
+	labels []base.Labelled // of this owner's entries, oldest first
+	before []base.Labelled // of the entries between the base and the claim
+	walked bool            // before is known
+
+	released  released  // see collect.go
+	collected time.Time // when this owner last did
+	cancel    context.CancelFunc
+	done      chan struct{} // closed when the one under way has ended; nil: none is
+	idle      *time.Timer
+}
+
+type pendingBase struct {
+	key   string
+	m     *base.Manifest
+	fresh []string // keys of the segments that it was the first to name
+}
+
+// afterShip starts a compaction when it is due. The caller holds the round.
+func (h *handle) afterShip() {
+	c := &h.compactor
+	if len(h.tail.entries) >= h.tune.entries || h.longLog() {
+		h.startCompaction(false)
+		return
+	}
+	// A few large entries cost a cold start little: they wait until nobody is at work.
+	if len(h.tail.entries) < h.tune.settle && h.tail.bytes < h.tune.bytes || h.smallEnoughToCarry() {
+		return
+	}
+	if c.idle == nil {
+		c.idle = time.AfterFunc(h.tune.after, func() {
+			if h.lockRound(h.life) == nil {
+				h.startCompaction(true)
+				h.unlockRound()
+			}
+		})
+	} else {
+		c.idle.Reset(h.tune.after)
+	}
+}
+
+// longLog tells whether a base is due for the log's length alone. The caller holds the round.
+func (h *handle) longLog() bool {
+	owner, _ := h.current()
+	return owner.Slot() >= sinceBase(owner.Last(), h.name)+h.tune.slots
+}
+
+// sinceBase is the slot of the base in force, or, if that is not of this log, the horizon.
+func sinceBase(e *fence.Entry, name string) uint64 {
+	var slot uint64
+	if at, ok := strings.CutPrefix(e.Base, basePrefix(name)); ok && len(at) > 16 {
+		slot, _ = strconv.ParseUint(at[:16], 16, 64) // an older incarnation's is below the horizon
+	}
+	return max(e.Horizon, slot)
+}
+
+// smallEnoughToCarry: entries carry such a database whole from time to time, which is cheaper than a base.
+func (h *handle) smallEnoughToCarry() bool {
+	_, vdb := h.current()
+	return int64(vdb.PageCount())*int64(vdb.PageSize()) <= wholeLimit/4
+}
+
+// startCompaction runs one in the background, unless one is under way. The caller holds the round.
+func (h *handle) startCompaction(settle bool) {
+	c := &h.compactor
+	if c.done != nil {
+		select {
+		case <-c.done:
+		default:
+			return
+		}
+	}
+	if h.life.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(h.life)
+	c.cancel, c.done = cancel, make(chan struct{})
+	h.background.Add(1)
+	go func(done chan struct{}) {
+		defer h.background.Done()
+		defer close(done)
+		defer cancel()
+		if err := h.compact(ctx, settle); err != nil && ctx.Err() == nil && h.ended() == nil {
+			h.o.Logger.Warn("compaction failed; it is tried again after later commits", "event", "compaction_failed", "database", h.name, "error", err)
+		}
+		if err := h.collect(ctx); err != nil && ctx.Err() == nil && h.ended() == nil {
+			h.o.Logger.Warn("collection failed; it is tried again after later commits", "event", "collection_failed", "database", h.name, "error", err)
+		}
+	}(c.done)
+}
+
+// stopCompaction ends the one under way and waits for it. The caller must not hold the round.
+func (h *handle) stopCompaction() {
+	if h.lockRound(context.Background()) != nil {
+		return
+	}
+	cancel, done, idle := h.compactor.cancel, h.compactor.done, h.compactor.idle
+	h.unlockRound()
+	if idle != nil {
+		idle.Stop()
+	}
+	if done != nil {
+		cancel()
+		<-done
+	}
+}
+
+// settleLog spares the next cold start the tail. It is tidying up: an error is none of Close's.
+func (h *handle) settleLog(ctx context.Context) {
+	if h.lockRound(ctx) != nil {
+		return
+	}
+	due := len(h.tail.entries) >= 2*h.tune.settle && !h.smallEnoughToCarry() || h.longLog()
+	h.unlockRound()
+	if !due {
+		return
+	}
+	if err := h.compact(ctx, true); err != nil {
+		h.o.Logger.Debug("not settled", "database", h.name, "error", err)
+	}
+}
+
+// mergeable tells whether there is anything to make a base of: pages above the one in force, or, where the log has grown long without any, its labels.
+func (h *handle) mergeable() bool {
+	return len(h.tail.entries) > 0 || h.compactor.base != nil && h.longLog()
+}
+
+// compact merges the tail, and as many runs as the plan says, into a base.
+func (h *handle) compact(ctx context.Context, settle bool) error {
+	// (1) What is to be merged, as of the last shipped slot. What has to be read for that is read before, while Synced goes on.
+	var c *compaction
+	for due, read := false, false; !due; {
+		var err error
+		if c, err = h.newCompaction(ctx, settle); c == nil || err != nil {
+			return err
+		}
+		if err := h.lockRound(ctx); err != nil {
+			return err
+		}
+		due, read, err = c.choose(ctx)
+		h.unlockRound()
+		if err != nil || !due && read {
+			return err
+		}
+	}
+	fault("compact:planned")
+	// (2) Segments first, then the manifest that names them (R8).
+	m, key, err := c.upload(ctx)
+	// (3) In force once its entry is in the log.
+	if lerr := h.lockRound(h.life); lerr != nil {
+		return errors.Join(err, lerr)
+	}
+	defer h.unlockRound()
+	if err == nil {
+		err = h.publish(ctx, c, m, key)
+	}
+	if err != nil && h.ended() == nil && (h.compactor.next == nil || h.compactor.next.key != key) { // it will never be
+		h.release(c.owner.Slot(), append(c.fresh, key)...)
+	}
+	return err
+}
+
+// newCompaction looks at what there is and reads the maps of what may be merged. nil: there is nothing to do.
+func (h *handle) newCompaction(ctx context.Context, settle bool) (*compaction, error) {
+	if err := h.lockRound(ctx); err != nil {
+		return nil, err
+	}
+	owner, vdb := h.current()
+	c := newCompaction(h, owner, vdb, h.compactor.base, uint32(vdb.PageSize()), settle)
+	c.window = h.o.History
+	tl, due := h.tail.clone(), h.mergeable()
+	h.unlockRound()
+	if !due || h.ended() != nil {
+		return nil, nil
+	}
+	return c, c.look(ctx, &tl)
+}
+
+// choose plans, as of the last shipped slot. due is false when there is nothing to do (any more), or, read being false too, when there is what look has not seen. The caller holds
+// the round.
+func (c *compaction) choose(ctx context.Context) (due, read bool, err error) {
+	h := c.h
+	if h.held.Load() != nil { // the state is one entry behind, for a moment
+		return false, true, nil
+	}
+	if h.ended() != nil || h.behind != nil || !h.mergeable() || c.owner.Pending() {
+		return false, true, nil
+	}
+	if owner, _ := h.current(); owner != c.owner || h.compactor.base != c.old {
+		return false, true, nil
+	}
+	slot, count, sum := h.dir.Position()
+	if slot < c.owner.Generation() { // R8
+		return false, true, nil
+	}
+	if !h.tail.known() {
+		return false, false, nil
+	}
+	c.slot, c.state.PageCount, c.state.Checksum = slot, count, sum
+	if err := c.merge(ctx, &h.tail); err != nil {
+		return false, true, err
+	}
+	for p := range c.pages.All() {
+		if sum, known := h.dir.Sum(p); known {
+			c.sums[p] = sum
+		}
+	}
+	return true, true, nil
+}
+
+// noteLabel remembers the label of an entry of ours. The caller holds the round.
+func (h *handle) noteLabel(e *fence.Entry) {
+	l := h.compactor.labels
+	if e.Label != "" && (len(l) == 0 || l[len(l)-1].Slot < e.Slot) {
+		h.compactor.labels = append(l, base.Labelled{Label: e.Label, Slot: e.Slot})
+	}
+}
+
+// publish appends the base's entry. The caller holds the round.
+func (h *handle) publish(ctx context.Context, c *compaction, m *base.Manifest, key string) error {
+	if err := h.ended(); err != nil {
+		return err
+	}
+	if _, err := h.settle(ctx); err != nil {
+		return err
+	}
+	h.compactor.next = &pendingBase{key, m, c.fresh}
+	_, err := c.owner.Append(ctx, fence.Draft{Kind: fence.Base, Base: key, BaseSlot: c.slot, Horizon: c.raised, Since: h.since(nil)})
+	fault("compact:published")
+	if err != nil && !c.owner.Pending() {
+		h.compactor.next = nil
+	}
+	return h.appendError(err, nil)
+}
+
+// adopt takes note of a base whose entry has been stored. The caller holds the round.
+func (h *handle) adopt(owner *fence.Owner) {
+	c := &h.compactor
+	if c.next == nil || owner.Base() != c.next.key {
+		return
+	}
+	h.replaced(c.base, c.key, c.next.m, owner.Slot())
+	c.base, c.key, c.next = c.next.m, c.next.key, nil
+	h.tail.drop(c.base.Slot)
+}
