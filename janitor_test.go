@@ -61,14 +61,14 @@ func TestClosedDatabaseIsCompacted(t *testing.T) {
 	if v, err := c.Verify(ctx, "run"); err != nil || !v.OK() || v.Bases != 1 {
 		t.Errorf("%+v %v", v, err)
 	}
-	db := open(t, "run", a.machine())
+	db := open(t, "run", a.lazyMachine())
+	if n := db.Status().Requests; n.Get+n.List+n.Put > 12 {
+		t.Errorf("opened with %+v", n)
+	}
 	if got := rows(t, db, stateQuery); got != state {
 		t.Errorf("got %s, want %s", got, state)
 	}
 	integrity(t, db)
-	if n := db.Status().Requests; n.Get+n.List+n.Put > 12 {
-		t.Errorf("opened with %+v", n)
-	}
 	if _, err := c.Compact(ctx, "run"); !errors.Is(err, tonbo.ErrBusy) {
 		t.Errorf("of an open database: %v", err)
 	}
