@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	hydrators   = 6       // units on the way at once: memory stays under hydrators times twice hydrateUnit
+	hydrators   = 12      // requests on the way at once, so that a slow store does not keep the processors waiting
 	hydrateUnit = 4 << 20 // bytes of pages that are fetched together
+	spanLimit   = 2 << 20 // of these as stored, with one request: memory stays under hydrators times twice that
 	gapBlocks   = 2       // blocks that nobody needs and that are fetched rather than asking twice
 	yieldEvery  = 2 * time.Millisecond
 	yieldLimit  = 100 // times yieldEvery: then a unit goes on although reads are waiting, so that they cannot keep it away for ever
@@ -203,6 +204,12 @@ type span struct {
 	i, j int
 }
 
+// with is how many bytes are stored from the first block of a span to block b.
+func (t *span) with(b int) int64 {
+	blocks := t.o.Known().Blocks
+	return blocks[b].Offset + int64(blocks[b].Length) - blocks[t.i].Offset
+}
+
 // fetchPages fetches the blocks of the given pages, which ascend.
 func (s *fetcher) fetchPages(ctx context.Context, l *locator, pages []uint32) error {
 	unit := uint32(max(1, hydrateUnit/s.size))
@@ -236,7 +243,7 @@ func (s *fetcher) fetchNear(ctx context.Context, l *locator, pages []uint32) err
 		}
 		b := int(at.block)
 		t := open[at.object]
-		if t == nil || b >= t.j+gapBlocks || (b+1-t.i)*segment.BlockSize > hydrateUnit+segment.BlockSize {
+		if t == nil || b >= t.j+gapBlocks || (b+1-t.i)*segment.BlockSize > hydrateUnit+segment.BlockSize || t.with(b) > spanLimit {
 			t = &span{objects[at.object], b, b}
 			open[at.object] = t
 			spans = append(spans, t)
