@@ -157,7 +157,7 @@ func (c *compaction) merge(ctx context.Context, tl *tail) error {
 func (c *compaction) level(level []base.Segment) []*layout.Object {
 	r := make([]*layout.Object, len(level))
 	for i, s := range level {
-		r[i] = layout.Remote(c.h.store, int(c.state.PageSize), s.Ref())
+		r[i] = layout.Remote(c.h.pages, int(c.state.PageSize), s.Ref())
 	}
 	return r
 }

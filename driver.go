@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -81,6 +82,8 @@ func parseDSN(dsn string) (name string, o Options, err error) {
 			o.SyncEvery, err = time.ParseDuration(val)
 		case "sync_timeout":
 			o.SyncTimeout, err = time.ParseDuration(val)
+		case "shared_cache":
+			o.SharedCache, err = strconv.ParseInt(val, 10, 64)
 		case "hydration":
 			switch val {
 			case "background":
@@ -104,7 +107,7 @@ func parseDSN(dsn string) (name string, o Options, err error) {
 				o.Pragmas[n] = arg
 			}
 		default:
-			err = errors.New("unknown; known are url, dir, hydration, owner, strict, sync_every, sync_timeout, if_idle, pragma")
+			err = errors.New("unknown; known are url, dir, shared_cache, hydration, owner, strict, sync_every, sync_timeout, if_idle, pragma")
 		}
 		if err != nil {
 			return "", o, fmt.Errorf("data source name: parameter %s=%q: %w", k, val, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tonbo-go/tonbo/cache"
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/blockcache"
 	"github.com/tonbo-go/tonbo/remote"
 	"github.com/tonbo-go/tonbo/vfs"
 )
@@ -19,7 +20,9 @@ type handle struct {
 	name    string
 	o       Options
 	counter remote.Counter
-	store   remote.Store // counted
+	store   remote.Store      // counted
+	pages   remote.Store      // the same, for pages that other handles on this machine may have fetched
+	blocks  *blockcache.Cache // what these are kept in, nil: nothing
 	log     *fence.Log
 	dir     *cache.Dir
 
@@ -71,6 +74,7 @@ func newHandle(name string, o Options, base remote.Store) *handle {
 		h.tune = *o.tune
 	}
 	h.store = remote.Counted(base, &h.counter)
+	h.pages = h.store
 	h.log = fence.New(h.store, name, fence.Options{Owner: o.Owner, Logger: o.Logger})
 	h.life, h.stop = context.WithCancel(context.Background())
 	h.opened, h.shut = context.WithCancel(h.life)
@@ -231,6 +235,7 @@ func (h *handle) close() error {
 	if derr := h.detach(); derr != nil && err == nil {
 		err = wrap(h.name, "close", derr)
 	}
+	h.unshare()
 	fault("close:detached")
 	if err == nil && ended == nil {
 		if cerr := h.dir.CleanClose(); cerr != nil {

@@ -70,7 +70,7 @@ func (l *locator) objects(ctx context.Context) ([]*layout.Object, error) {
 	if l.base != nil {
 		for _, level := range l.base.Levels {
 			for _, s := range level {
-				r = append(r, layout.Remote(l.h.store, l.pageSize, s.Ref()))
+				r = append(r, layout.Remote(l.h.pages, l.pageSize, s.Ref()))
 			}
 		}
 	}

@@ -43,9 +43,11 @@ func openHandle(ctx context.Context, name string, o Options) (_ *handle, err err
 		return nil, err
 	}
 	h := newHandle(name, o, store)
+	h.share("db/" + name + "/")
 	defer func() {
 		if err != nil {
 			h.stop()
+			h.unshare()
 			if h.dir != nil {
 				h.dir.Close()
 			}

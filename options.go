@@ -30,6 +30,9 @@ type Options struct {
 	Remote remote.Store
 	// Dir holds local copies, one folder a database. Default $TONBO_DIR, else the user's cache directory + /tonbo, else the temporary directory + /tonbo.
 	Dir string
+	// SharedCache bounds the folder .blocks in Dir, in bytes, where handles of forks, and read-only ones, share what they fetch: forks of one database on one
+	// machine fetch each block once. 0: 1 GiB. Below 0: nothing is shared.
+	SharedCache int64
 	// Hydration says when the pages that are not in the local copy are fetched. Default HydrateBackground.
 	Hydration Hydration
 	// Strict makes COMMIT wait until the remote holds the transaction; refused, it fails and leaves no trace.
@@ -71,6 +74,7 @@ type Progress struct {
 const (
 	defaultSyncTimeout = 30 * time.Second
 	defaultHistory     = 24 * time.Hour
+	defaultSharedCache = 1 << 30 // bytes
 )
 
 // withDefaults fills in what is not set. It does not touch the remote.
@@ -103,6 +107,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.History <= 0 {
 		o.History = defaultHistory
+	}
+	if o.SharedCache == 0 {
+		o.SharedCache = defaultSharedCache
 	}
 	if o.Owner == "" {
 		host, _ := os.Hostname()

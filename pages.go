@@ -41,6 +41,9 @@ func eachPage(ctx context.Context, h *handle, name string, e *fence.Entry, prep 
 
 // eachPageOf reads a whole segment. id, when it is set, is the incarnation that it must be of.
 func (h *handle) eachPageOf(ctx context.Context, ref segment.Ref, pageSize uint32, id *fence.ID, fn func(pgno uint32, page []byte) error) error {
+	if s, ok := h.pages.(*sharedStore); ok && s.Shared(ref.Key) != nil {
+		return h.eachSharedPage(ctx, layout.Remote(s, int(pageSize), ref), fn)
+	}
 	o, err := h.store.Get(ctx, ref.Key, remote.GetOptions{})
 	if errors.Is(err, remote.ErrNotFound) {
 		return fmt.Errorf("%w: %w: %s/%s", ErrCorrupt, layout.ErrMissing, h.store, ref.Key)
@@ -56,6 +59,18 @@ func (h *handle) eachPageOf(ctx context.Context, ref segment.Ref, pageSize uint3
 		return damaged(h, ref.Key, fmt.Errorf("%w: it is not the segment that is meant", segment.ErrFormat))
 	}
 	return damaged(h, ref.Key, segment.EachPage(hd, ix, payload, fn))
+}
+
+// eachSharedPage reads a segment block by block, for the machine's shared block cache.
+func (h *handle) eachSharedPage(ctx context.Context, o *layout.Object, fn func(pgno uint32, page []byte) error) error {
+	ix, err := o.Index(ctx)
+	for i, j := 0, 0; err == nil && i < len(ix.Blocks); i = j {
+		for n := 0; j < len(ix.Blocks) && (j == i || n+ix.Blocks[j].Raw <= hydrateUnit); j++ {
+			n += ix.Blocks[j].Raw
+		}
+		err = o.Blocks(ctx, i, j, nil, fn)
+	}
+	return h.told(err)
 }
 
 // damaged names the object whose content cannot be right.

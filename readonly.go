@@ -63,6 +63,7 @@ func OpenReadOnly(ctx context.Context, name string, o Options) (*DB, error) {
 	h := newHandle(name, o, store)
 	r := &reader{h: h, at: o.At, turn: make(chan struct{}, 1), live: map[*snapshot]struct{}{}}
 	h.ro = r
+	h.share("") // its own file goes with it
 	if err := r.open(ctx); err != nil {
 		return nil, wrap(name, "open", errors.Join(err, r.close()))
 	}
@@ -332,6 +333,7 @@ func (r *reader) close() error {
 	for _, s := range live {
 		s.workers.Wait()
 	}
+	r.h.unshare()
 	r.h.end(fmt.Errorf("database %s: %w", r.h.name, ErrClosed), "")
 	if r.now != nil {
 		r.release(r.now)

@@ -85,7 +85,7 @@ func (h *handle) changedSince(ctx context.Context, t *tailReader, tl tail, floor
 				case s.Pages >= int(s.Last-s.First): // all of that range, but perhaps the lock page
 					changed(s.First, s.Last)
 				default:
-					objects = append(objects, layout.Remote(h.store, size, s.Ref()))
+					objects = append(objects, layout.Remote(h.pages, size, s.Ref()))
 				}
 			}
 		}
@@ -121,7 +121,7 @@ func (t *tailReader) changedByEntries(ctx context.Context, floor uint64, changed
 		}
 		objects = append(objects, te.object)
 		for _, ref := range te.object.Known().Refs {
-			objects = append(objects, layout.Remote(t.h.store, int(e.State.PageSize), ref))
+			objects = append(objects, layout.Remote(t.h.pages, int(e.State.PageSize), ref))
 		}
 	}
 	if err := readMaps(ctx, objects); err != nil {

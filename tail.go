@@ -38,7 +38,7 @@ func (n *named) of(h *handle, pageSize int, ix *segment.Index) []*layout.Object 
 	defer n.mu.Unlock()
 	if n.objects == nil {
 		for _, ref := range ix.Refs {
-			n.objects = append(n.objects, layout.Remote(h.store, pageSize, ref))
+			n.objects = append(n.objects, layout.Remote(h.pages, pageSize, ref))
 		}
 	}
 	return n.objects
@@ -58,7 +58,7 @@ func (h *handle) tailOf(name string, e *fence.Entry, payload []byte, keep bool) 
 	te := tailEntry{slot: e.Slot, bytes: e.PayloadSize, named: new(named)}
 	if payload == nil {
 		id, slot := e.ID, e.Slot
-		te.object = layout.Deferred(h.store, size, key, func(ctx context.Context) (layout.Part, error) { return h.readMap(ctx, name, slot, id) })
+		te.object = layout.Deferred(h.pages, size, key, func(ctx context.Context) (layout.Part, error) { return h.readMap(ctx, name, slot, id) })
 		return te, nil
 	}
 	ix, err := segment.DecodeIndex(payload, &segment.Header{PageSize: e.State.PageSize, PageCount: e.State.PageCount, PayloadSize: e.PayloadSize, PayloadSum: e.PayloadSum})
@@ -68,7 +68,7 @@ func (h *handle) tailOf(name string, e *fence.Entry, payload []byte, keep bool) 
 	case keep:
 		te.object = layout.Loaded(size, key, ix, payload)
 	default:
-		te.object = layout.Indexed(h.store, size, key, e.ETag, e.Size, e.Size-e.PayloadSize, ix)
+		te.object = layout.Indexed(h.pages, size, key, e.ETag, e.Size, e.Size-e.PayloadSize, ix)
 	}
 	return te, nil
 }
@@ -76,7 +76,7 @@ func (h *handle) tailOf(name string, e *fence.Entry, payload []byte, keep bool) 
 // readMap reads an entry for its map. It is read whole: its header tells that it is the entry meant, and no other one in a slot that was collected.
 func (h *handle) readMap(ctx context.Context, name string, slot uint64, id fence.ID) (layout.Part, error) {
 	key := fence.SlotKey(name, slot)
-	e, err := fence.New(h.store, name, fence.Options{}).Read(ctx, slot)
+	e, err := fence.New(h.slots(id), name, fence.Options{}).Read(ctx, slot)
 	switch {
 	case errors.Is(err, remote.ErrNotFound):
 		return layout.Part{}, fmt.Errorf("%w: %s/%s: %w", layout.ErrMissing, h.store, key, err)

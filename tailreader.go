@@ -53,7 +53,7 @@ func (t *tailReader) sourceTail(create *fence.Entry) *tailReader {
 	head := &fence.Entry{
 		Kind: fence.Commit, ID: create.Source.ID, Slot: create.Source.Slot + 1, State: create.State, Base: create.Base, Tail: create.Tail,
 	}
-	log := fence.New(t.h.store, create.Source.Name, fence.Options{Logger: t.h.o.Logger})
+	log := fence.New(t.h.slots(create.Source.ID), create.Source.Name, fence.Options{Logger: t.h.o.Logger})
 	return &tailReader{h: t.h, log: log, head: head, pseudo: true, base: t.base, kept: map[uint64]*fence.Entry{}}
 }
 
@@ -133,7 +133,7 @@ func (t *tailReader) readAll(ctx context.Context, floor uint64) error {
 
 // readBase reads the manifest that an entry stands on.
 func (h *handle) readBase(ctx context.Context, e *fence.Entry) (*base.Manifest, error) {
-	o, err := h.store.Get(ctx, e.Base, remote.GetOptions{})
+	o, err := h.pages.Get(ctx, e.Base, remote.GetOptions{})
 	if errors.Is(err, remote.ErrNotFound) {
 		return nil, fmt.Errorf("%w: %w: %s/%s (slot %d stands on it)", ErrCorrupt, layout.ErrMissing, h.store, e.Base, e.Slot)
 	}

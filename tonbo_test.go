@@ -21,6 +21,9 @@ func TestMain(m *testing.M) {
 	if job := os.Getenv(jobEnv); job != "" {
 		os.Exit(childMain(job))
 	}
+	if job := os.Getenv(forksEnv); job != "" {
+		os.Exit(forksMain(job))
+	}
 	goleak.VerifyTestMain(m)
 }
 

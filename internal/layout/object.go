@@ -10,6 +10,7 @@ import (
 	"math"
 	"sync/atomic"
 
+	"github.com/tonbo-go/tonbo/internal/blockcache"
 	"github.com/tonbo-go/tonbo/internal/segment"
 	"github.com/tonbo-go/tonbo/remote"
 )
@@ -31,6 +32,7 @@ type Object struct {
 	Pages       int    // how many it holds; 0: not known before its map is
 
 	store    remote.Store
+	shared   *blockcache.Object // nil: not shared
 	pageSize int
 	load     func(ctx context.Context) (Part, error) // reads the index otherwise than from the object's end
 
@@ -47,8 +49,19 @@ type Part struct {
 	Payload []byte // when it is in memory
 }
 
+// Sharing is a store that shares blocks of some of its objects with other handles and processes on this machine.
+type Sharing interface {
+	remote.Store
+	// Shared returns what shares the blocks of an object, nil: nothing.
+	Shared(key string) *blockcache.Object
+}
+
 func newObject(s remote.Store, pageSize int, r segment.Ref) *Object {
-	return &Object{Key: r.Key, First: r.First, Last: r.Last, Size: r.Size, Pages: r.Pages, store: s, pageSize: pageSize, turn: make(chan struct{}, 1)}
+	o := &Object{Key: r.Key, First: r.First, Last: r.Last, Size: r.Size, Pages: r.Pages, store: s, pageSize: pageSize, turn: make(chan struct{}, 1)}
+	if s, ok := s.(Sharing); ok {
+		o.shared = s.Shared(r.Key)
+	}
+	return o
 }
 
 // Remote returns an object of which nothing has been read yet but what names it.
@@ -163,10 +176,18 @@ type Window struct {
 }
 
 // Guess reads the bytes, at most n, in the middle of which a page of the object is, if all its pages are stored equally well: with
-// luck it saves waiting for the map first. Only the first call reads; later ones return nil.
+// luck it saves waiting for the map first. Only the first call reads; later ones return nil. So does one for a shared object
+// whose map is on this machine, or on its way there.
 func (o *Object) Guess(ctx context.Context, pgno uint32, n int64) (*Window, error) {
 	if o.load != nil || o.Size == 0 || o.store == nil || o.guessed.Swap(true) {
 		return nil, nil
+	}
+	if o.shared != nil {
+		unclaim, ok := o.shared.Claim(-indexGuess)
+		if !ok {
+			return nil, nil
+		}
+		defer unclaim()
 	}
 	mid := int64(float64(o.Size) * (float64(pgno-o.First) + .5) / (float64(o.Last-o.First) + 1))
 	at := max(0, min(mid-n/2, o.Size-n))
@@ -193,29 +214,51 @@ func (o *Object) Blocks(ctx context.Context, i, j int, w *Window, fn func(pgno u
 		return err
 	}
 	blocks := p.Index.Blocks[i:j]
-	from, to := blocks[0].Offset, end(&blocks[len(blocks)-1])
-	var stored []byte
-	switch {
-	case p.Payload != nil:
-		stored = p.Payload[from:to]
-	case w.holds(o, p, i, j):
-		stored = w.bytes[p.Start+from-w.at : p.Start+to-w.at]
-	default:
-		r, err := o.get(ctx, remote.GetOptions{Offset: p.Start + from, Length: to - from, IfMatch: p.ETag})
-		if err != nil {
-			return err
+	var stored [][]byte
+	if o.shared != nil && p.Payload == nil {
+		want := make([]blockcache.Block, len(blocks))
+		for k := range blocks {
+			want[k] = blockcache.Block{Length: blocks[k].Length, Sum: blocks[k].Sum}
 		}
-		if stored = r.Body; int64(len(stored)) != to-from {
-			return fmt.Errorf("%w: %s/%s has %d bytes at %d, want %d", ErrDamaged, o.store, o.Key, len(stored), p.Start+from, to-from)
-		}
+		stored, err = o.shared.Blocks(ctx, i, want, func(ctx context.Context, a, b int) ([][]byte, error) { return o.stored(ctx, p, i+a, i+b, w) })
+	} else {
+		stored, err = o.stored(ctx, p, i, j, w)
+	}
+	if err != nil {
+		return err
 	}
 	for k := range blocks {
-		b := &blocks[k]
-		if err := o.decode(b, stored[b.Offset-from:end(b)-from], fn); err != nil {
+		if err := o.decode(&blocks[k], stored[k], fn); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// stored reads the blocks i to j-1 as they are stored.
+func (o *Object) stored(ctx context.Context, p *Part, i, j int, w *Window) ([][]byte, error) {
+	blocks := p.Index.Blocks[i:j]
+	from, to := blocks[0].Offset, end(&blocks[len(blocks)-1])
+	var b []byte
+	switch {
+	case p.Payload != nil:
+		b = p.Payload[from:to]
+	case w.holds(o, p, i, j):
+		b = w.bytes[p.Start+from-w.at : p.Start+to-w.at]
+	default:
+		r, err := o.get(ctx, remote.GetOptions{Offset: p.Start + from, Length: to - from, IfMatch: p.ETag})
+		if err != nil {
+			return nil, err
+		}
+		if b = r.Body; int64(len(b)) != to-from {
+			return nil, fmt.Errorf("%w: %s/%s has %d bytes at %d, want %d", ErrDamaged, o.store, o.Key, len(b), p.Start+from, to-from)
+		}
+	}
+	r := make([][]byte, len(blocks))
+	for k := range blocks {
+		r[k] = b[blocks[k].Offset-from : end(&blocks[k])-from]
+	}
+	return r, nil
 }
 
 func end(b *segment.Block) int64 { return b.Offset + int64(b.Length) }
