@@ -6,8 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/ncruces/go-sqlite3"
 
@@ -115,6 +117,72 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("rows %q", got)
 	}
 	integrity(t, db)
+}
+
+// TestFullDiskWhilePagesAreMissing: a page that cannot be kept is an error that says so, never zeros; what is here can be read, and it goes on when there is room.
+func TestFullDiskWhilePagesAreMissing(t *testing.T) {
+	a := newAccount(t)
+	want := a.grown("run", 8000, true)
+	for _, readOnly := range []bool{false, true} {
+		for _, h := range []tonbo.Hydration{tonbo.HydrateNone, tonbo.HydrateBackground} {
+			o := options(a.machine(), h)
+			o.Dir = smallDisk(t, "size=24m")
+			var free func()
+			store := &fullBefore{Store: a.store, key: "/seg/", full: func() { free = fill(t, o.Dir) }}
+			o.Remote = store
+			openDB := tonbo.Open
+			if readOnly {
+				openDB = tonbo.OpenReadOnly
+			}
+			db, err := openDB(t.Context(), "run", o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var k int
+			err = db.QueryRow("SELECT sum(k) FROM t").Scan(&k)
+			if !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("a query that needs room: %d, %v", k, err)
+			} else {
+				contains(t, err, "run", "page", "make room", o.Dir)
+			}
+			if got := rows(t, db, "SELECT count(*) FROM sqlite_schema"); got != "3" { // which came with the base
+				t.Errorf("what is here: %q", got)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			if err := db.Hydrated(ctx); !errors.Is(err, syscall.ENOSPC) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Hydrated: %v", err)
+			}
+			cancel()
+			if err := db.Err(); err != nil {
+				t.Errorf("it is over: %v", err)
+			}
+			free()
+			if got := digest(t, db); got != want {
+				t.Errorf("with room again: got %s, want %s", got, want)
+			}
+			hydrated(t, db)
+			integrity(t, db)
+			closeDB(t, db)
+			if !readOnly {
+				a.sameAsAFullCopy("run", o)
+			}
+		}
+	}
+}
+
+// fullBefore fills a disk before the first read of an object.
+type fullBefore struct {
+	remote.Store
+	key  string
+	once sync.Once
+	full func()
+}
+
+func (s *fullBefore) Get(ctx context.Context, key string, o remote.GetOptions) (remote.Object, error) {
+	if strings.Contains(key, s.key) {
+		s.once.Do(s.full)
+	}
+	return s.Store.Get(ctx, key, o)
 }
 
 // fullAfter fills a disk when the n-th entry has been stored.

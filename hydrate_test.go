@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +20,7 @@ import (
 	"github.com/tonbo-go/tonbo"
 	"github.com/tonbo-go/tonbo/internal/segment"
 	"github.com/tonbo-go/tonbo/remote"
+	"github.com/tonbo-go/tonbo/remote/dir"
 	"github.com/tonbo-go/tonbo/remote/mem"
 	"github.com/tonbo-go/tonbo/tonbotest"
 )
@@ -371,6 +376,49 @@ func TestHydrationIsResumed(t *testing.T) {
 	if st := db.Status(); st.ColdStart || st.PagesLocal != st.Pages {
 		t.Errorf("%+v", st)
 	}
+}
+
+// TestHydrationThatWasKilledGoesOn: what was recorded before is not fetched again.
+func TestHydrationThatWasKilledGoesOn(t *testing.T) {
+	url := t.TempDir()
+	store, err := dir.Open(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &account{t: t, store: store}
+	_, query, want := a.golden(64, 8, 0)
+	o := a.lazyMachine()
+	j, err := json.Marshal(forksJob{URL: "file://" + filepath.ToSlash(url), Dir: o.Dir, Query: query, Names: []string{"golden"}, Hydrate: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := osexec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), forksEnv+"="+string(j), "TONBO_FAULT=hydrate:recorded#15")
+	cmd.Stdin = strings.NewReader("go\n")
+	out, err := cmd.Output()
+	said := strings.Fields(string(out))
+	if err == nil || len(said) < 2 {
+		t.Fatalf("the child was not killed: %q %v", out, err)
+	}
+	var had int64
+	fmt.Sscan(said[len(said)-1], &had) // bytes of pages that were in the file
+	db := open(t, "golden", o)
+	st := db.Status()
+	const underWay = 6 * 4 << 20 // bytes: fetched and not yet recorded
+	if kept := st.PagesLocal * 4096; st.ColdStart || kept < had-underWay || kept < 16<<20 {
+		t.Errorf("%d bytes of pages are here, there were %d; cold start: %v", kept, had, st.ColdStart)
+	}
+	t.Logf("%d of %d pages were kept, %d were in the file", st.PagesLocal, st.Pages, had/4096)
+	hydrated(t, db)
+	if n, limit := db.Status().Requests.BytesDown, (st.Pages-st.PagesLocal)*4096+1<<20; n > limit {
+		t.Errorf("%d bytes came down, want at most %d", n, limit)
+	}
+	if got := rows(t, db, query); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	integrity(t, db)
+	closeDB(t, db)
+	a.sameAsAFullCopy("golden", o)
 }
 
 func TestWarmStartOfAPartialCopyFetchesOnlyWhatChanged(t *testing.T) {

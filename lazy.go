@@ -162,7 +162,7 @@ func (s *lazy) put(l *locator, first uint32, b []byte, _ []cache.PageSum) error 
 		}
 		p := first + uint32(at/size)
 		if _, err := s.f.WriteAt(b[at:at+n], int64(p-1)*int64(size)); err != nil {
-			return fmt.Errorf("write pages %d to %d: %w", p, p+uint32(n/size)-1, err)
+			return s.h.noRoom(fmt.Errorf("write pages %d to %d: %w", p, p+uint32(n/size)-1, err))
 		}
 		for k := range n / size {
 			s.mark(p + uint32(k))

@@ -29,17 +29,22 @@ type forksJob struct {
 	URL, Dir, Query string
 	Names           []string
 	ReadOnly        bool
+	Hydrate         bool // wait for all pages, and say how many bytes of them are here
 }
 
 func forksMain(raw string) int {
 	var j forksJob
 	err := json.Unmarshal([]byte(raw), &j)
 	if err == nil {
+		o := tonbo.Options{URL: j.URL, Dir: j.Dir, Hydration: tonbo.HydrateNone}
+		if j.Hydrate {
+			o.Progress = func(p tonbo.Progress) { fmt.Println(p.Done) }
+		}
 		fmt.Println("ready")
 		if _, err = bufio.NewReader(os.Stdin).ReadString('\n'); err == nil {
 			var down int64
 			var got string
-			if down, got, err = readForks(j, tonbo.Options{URL: j.URL, Dir: j.Dir, Hydration: tonbo.HydrateNone}); err == nil {
+			if down, got, err = readForks(j, o); err == nil {
 				fmt.Println(down, got)
 				return 0
 			}
@@ -63,6 +68,9 @@ func readForks(j forksJob, o tonbo.Options) (down int64, got string, err error) 
 			var n int64
 			var s string
 			db, oerr := openDB(ctx, name, o)
+			if oerr == nil && j.Hydrate {
+				oerr = db.Hydrated(ctx)
+			}
 			if oerr == nil {
 				oerr = db.QueryRowContext(ctx, j.Query).Scan(&s)
 				n = db.Status().Requests.BytesDown

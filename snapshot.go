@@ -202,7 +202,7 @@ func (s *snapshot) put(_ *locator, first uint32, b []byte, sums []cache.PageSum)
 		}
 		cells, err := s.pages.put(b[i*size:(i+n)*size], fresh)
 		if err != nil {
-			return fmt.Errorf("keep pages %d to %d: %w", first+uint32(i), first+uint32(i+n-1), err)
+			return s.r.h.noRoom(fmt.Errorf("keep pages %d to %d: %w", first+uint32(i), first+uint32(i+n-1), err))
 		}
 		for k, c := range cells {
 			s.where[first-1+uint32(i+k)].Store(c + 1)

@@ -2,8 +2,11 @@ package tonbo
 
 import (
 	"crypto/rand"
+	"fmt"
 	"sync"
 	"time"
+
+	"github.com/tonbo-go/tonbo/internal/disk"
 )
 
 func now() int64 { return time.Now().UnixNano() }
@@ -32,4 +35,12 @@ func (m *progressMeter) add(n int64) {
 	defer m.mu.Unlock()
 	m.p.Done += n
 	m.fn(m.p)
+}
+
+// noRoom tells whoever finds the local disk full where to make room.
+func (h *handle) noRoom(err error) error {
+	if disk.Full(err) {
+		return fmt.Errorf("%w; make room in %s", err, h.o.Dir)
+	}
+	return err
 }
