@@ -149,6 +149,22 @@ func fillDatabase(ctx context.Context, db *sql.DB, steps int) error {
 	return nil
 }
 
+// makeSmall makes a file with a few steps.
+func makeSmall(ctx context.Context, file string, seed uint64) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	db, err := openModernc(file)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(ctx, schema); err != nil {
+		return err
+	}
+	return insertSteps(ctx, db, newWriter(seed), 5, 5)
+}
+
 // insertSteps adds n steps in one transaction.
 func insertSteps(ctx context.Context, db *sql.DB, w *writer, n, memories int) error {
 	tx, err := db.BeginTx(ctx, nil)

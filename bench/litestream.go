@@ -51,44 +51,35 @@ func (e *env) litestreamed(ctx context.Context, d *imported) (path string, err e
 	if p := e.replicated[d.bytes]; p != "" {
 		return p, nil
 	}
-	dir, err := e.dir("litestream")
-	if err != nil {
-		return "", err
-	}
-	defer e.discard(dir)
-	file := filepath.Join(dir, "db")
-	if err := copyFile(d.source, file); err != nil {
-		return "", err
-	}
-	app, err := openModernc(file)
-	if err != nil {
-		return "", err
-	}
-	defer app.Close()
-	path = e.fresh("litestream")
-	db, err := e.replicate(ctx, file, e.server.Endpoint, path)
-	if err != nil {
-		return "", err
-	}
-	e.logf("%s replicated by litestream", size(d.bytes))
-	err = litestreamSync(ctx, db)
-	w := newWriter(uint64(d.steps))
-	w.step = d.steps
-	for i := 0; err == nil && i < 10; i++ {
-		if _, err = app.ExecContext(ctx, insertStep, w.nextStep(1000)...); err == nil {
-			err = litestreamSync(ctx, db)
-		}
-	}
-	if err == nil { // settled, as ours is: one file to restore from
-		_, err = db.Snapshot(ctx)
-	}
-	if cerr := db.Close(ctx); err == nil {
-		err = cerr
-	}
-	if err == nil {
+	if path, err = e.litestreamedAnew(ctx, d); err == nil {
 		e.replicated[d.bytes] = path
 	}
 	return path, err
+}
+
+// litestreamedAnew is litestreamed for who adds to the replica. As ours, it is worked on and settled: one snapshot to restore from.
+func (e *env) litestreamedAnew(ctx context.Context, d *imported) (path string, err error) {
+	path = e.fresh("litestream")
+	r, err := e.writable(ctx, d, e.server.Endpoint, path)
+	if err != nil {
+		return "", err
+	}
+	defer r.close(ctx)
+	w := newWriter(uint64(d.steps))
+	w.step = d.steps
+	for range 10 {
+		if _, err := r.app.ExecContext(ctx, insertStep, w.nextStep(1000)...); err != nil {
+			return "", err
+		}
+		if err := litestreamSync(ctx, r.db); err != nil {
+			return "", err
+		}
+	}
+	if _, err := r.db.Snapshot(ctx); err != nil {
+		return "", err
+	}
+	e.logf("%s replicated by litestream", size(d.bytes))
+	return path, nil
 }
 
 // restore brings a replica to a new file.
@@ -108,4 +99,57 @@ func openModernc(file string) (*sql.DB, error) {
 		return nil, fmt.Errorf("modernc: %w", err)
 	}
 	return db, nil
+}
+
+// replicated is a file that a program works on and litestream ships.
+type replicated struct {
+	db  *litestream.DB
+	app *sql.DB
+	dir string
+	e   *env
+}
+
+// writable makes a replicated copy of a source file, in sync.
+func (e *env) writable(ctx context.Context, d *imported, endpoint, path string) (*replicated, error) {
+	dir, err := e.dir("litestream")
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(dir, "db")
+	if err := copyFile(d.source, file); err != nil {
+		return nil, err
+	}
+	r, err := e.replicateFile(ctx, file, endpoint, path)
+	if err != nil {
+		return nil, err
+	}
+	r.dir = dir
+	if err := litestreamSync(ctx, r.db); err != nil {
+		r.close(ctx)
+		return nil, err
+	}
+	return r, nil
+}
+
+// replicateFile begins to replicate a file.
+func (e *env) replicateFile(ctx context.Context, file, endpoint, path string) (*replicated, error) {
+	app, err := openModernc(file)
+	if err != nil {
+		return nil, err
+	}
+	db, err := e.replicate(ctx, file, endpoint, path)
+	if err != nil {
+		app.Close()
+		return nil, err
+	}
+	return &replicated{db: db, app: app, e: e}, nil
+}
+
+// close ends both. What it leaves is removed with the rest.
+func (r *replicated) close(ctx context.Context) {
+	_ = r.app.Close()
+	_ = r.db.Close(ctx)
+	if r.dir != "" {
+		r.e.discard(r.dir)
+	}
 }

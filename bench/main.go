@@ -20,6 +20,14 @@ type workload struct {
 // workloads in the order in which they are run.
 var workloads = []workload{
 	{"coldstart", "open on a new machine and read one row by its key, by size", coldStart},
+	{"fork", "make a database that begins as another one is, by size", fork},
+	{"forks", "twenty forks of one database on one machine read the same part", forks},
+	{"step", "commit 1 kB and wait until the remote has it", step},
+	{"resume", "open on a new machine, commit, and wait until the remote has it", resume},
+	{"local", "commit as fast as it goes while shipping goes on", local},
+	{"many", "16 databases in one process, each stepping flat out", many},
+	{"settled", "what a thousand steps leave in the bucket", settled},
+	{"idle", "many databases open in one process, none in use", idle},
 	{"hydrate", "bring every page of a database to a new machine", hydrate},
 }
 

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/tonbo-go/tonbo"
+)
+
+// settled does a thousand steps, each acknowledged, on a database of 12 MB, closes it, and counts what is in the bucket.
+func settled(ctx context.Context, e *env) error {
+	source, have, err := e.generate(ctx, pick[int64](e, 12e6, 1e6))
+	if err != nil {
+		return err
+	}
+	steps := pick(e, 1000, 40)
+	p, err := e.through(line{})
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	prefix := e.fresh("settled")
+	o, done, err := e.options(ctx, p.endpoint(), prefix)
+	if err != nil {
+		return err
+	}
+	defer done()
+	c, err := tonbo.NewClient(o)
+	if err != nil {
+		return err
+	}
+	if _, err := c.Import(ctx, "agent", source, tonbo.CreateOptions{}); err != nil {
+		return err
+	}
+	db, err := c.Open(ctx, "agent")
+	if err != nil {
+		return err
+	}
+	err = work(ctx, db, have, steps)
+	if cerr := db.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	tr := p.traffic(time.Time{})
+	list, err := e.stored(prefix)
+	if err != nil {
+		return err
+	}
+	plain := filepath.Join(o.Dir, "exported.db")
+	if err := exportTo(ctx, c, "agent", plain); err != nil {
+		return err
+	}
+	snapshot, err := zstdSize(plain)
+	if err != nil {
+		return err
+	}
+	segments := 0
+	for _, ob := range list {
+		if filepath.Base(filepath.Dir(filepath.FromSlash(ob.key))) != "log" {
+			segments++
+		}
+	}
+	c1 := fmt.Sprintf("%d steps", steps)
+	figures := func(n int, bytes int64, tr traffic) []value {
+		return []value{{"MB stored", float64(bytes) / 1e6}, {"objects", float64(n)}, {"MB up in all", float64(tr.bytesUp) / 1e6}, {"PUTs", float64(tr.kinds["PUT"])}, {"requests", float64(tr.requests)}}
+	}
+	e.add(c1, "tonbo, with a day's history", 1, append(figures(len(list), bytesIn(list), tr), value{"not in the log", float64(segments)})...)
+	e.add(c1, "zstd of the file", 1, value{"MB stored", float64(snapshot) / 1e6}, value{"objects", 1})
+	e.atMost("objects that are not in the log", float64(segments), 10)
+	if e.peers {
+		theirs, err := e.settledLitestream(ctx, source, have, steps, figures, c1)
+		if err != nil {
+			return err
+		}
+		e.atMost("MB up in all against litestream", float64(tr.bytesUp)/float64(theirs.bytesUp), .3)
+	}
+	return nil
+}
+
+func (e *env) settledLitestream(ctx context.Context, source string, have, steps int, figures func(int, int64, traffic) []value, c string) (traffic, error) {
+	p, err := e.through(line{})
+	if err != nil {
+		return traffic{}, err
+	}
+	defer p.close()
+	dir, err := e.dir("litestream")
+	if err != nil {
+		return traffic{}, err
+	}
+	defer e.discard(dir)
+	file, path := filepath.Join(dir, "db"), e.fresh("litestream")
+	if err := copyFile(source, file); err != nil {
+		return traffic{}, err
+	}
+	r, err := e.replicateFile(ctx, file, p.endpoint(), path)
+	if err != nil {
+		return traffic{}, err
+	}
+	defer r.close(ctx)
+	w := newWriter(uint64(have))
+	w.step = have
+	for i := range steps {
+		if _, err := r.app.ExecContext(ctx, insertStep, w.nextStep(1000)...); err != nil {
+			return traffic{}, err
+		}
+		if err := litestreamSync(ctx, r.db); err != nil {
+			return traffic{}, err
+		}
+		if i%30 == 29 { // its first level is merged every 30 seconds: here one step is one second
+			if _, err := r.db.Compact(ctx, 1); err != nil {
+				return traffic{}, err
+			}
+		}
+	}
+	if _, err := r.db.Snapshot(ctx); err != nil {
+		return traffic{}, err
+	}
+	tr := p.traffic(time.Time{})
+	list, err := e.stored(path)
+	if err != nil {
+		return traffic{}, err
+	}
+	e.add(c, "litestream, with its history", 1, figures(len(list), bytesIn(list), tr)...)
+	return tr, nil
+}
+
+func exportTo(ctx context.Context, c *tonbo.Client, name, file string) error {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	err = c.Export(ctx, name, nil, f)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// zstdSize is what a file has as one zstd frame of the fastest level.
+func zstdSize(file string) (int64, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	w, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return 0, err
+	}
+	return int64(len(w.EncodeAll(b, nil))), nil
+}
