@@ -32,6 +32,7 @@ type job struct {
 	Large          bool          // some transactions are large
 	Strict         bool          // Options.Strict
 	Lazy           bool          // Options.Hydration = HydrateNone, and a part of the table ballast is read first
+	Promote        string        // a file beside the machines' directories with a change set, which is promoted first
 	Exactly        bool          // the transactions are DB.Step's, each with its number as id, the same ones in each process
 	Janitor        bool          // do nothing but Client.Compact
 	Freeze         bool          // do nothing but freeze the database, and thaw it
@@ -67,6 +68,7 @@ type event struct {
 //	unsynced Synced has returned another error than ErrFenced
 //	fenced   it has returned ErrFenced; Path is FencedError.Lost
 //	wait     it waits for a line
+//	promoted Promote has returned nil
 //	step     Step of number Seq has returned nil, with the result Path
 //	closed   Close has returned nil
 //	broken   a promise is broken, as Err says
@@ -161,6 +163,11 @@ func (c *child) run() error {
 	c.say(event{What: "open", commit: commit{seq, c.gen}, Path: st.Lost, Warm: !st.ColdStart})
 
 	stop := c.syncBeside()
+	if c.Promote != "" {
+		if err := c.promote(); err != nil {
+			return fmt.Errorf("promote: %w", err)
+		}
+	}
 	if c.Exactly {
 		err = c.exactly()
 	} else {
@@ -273,6 +280,23 @@ func (c *child) work(seq int) error {
 			}
 		}
 	}
+	return nil
+}
+
+// promote promotes the job's change set.
+func (c *child) promote() error {
+	raw, err := os.ReadFile(filepath.Join(filepath.Dir(c.Dir), c.Promote))
+	if err != nil {
+		return err
+	}
+	var cs tonbo.ChangeSet
+	if err := json.Unmarshal(raw, &cs); err != nil {
+		return err
+	}
+	if _, err := tonbo.Promote(context.Background(), c.db, &cs, tonbo.PromoteOptions{}); err != nil {
+		return err
+	}
+	c.say(event{What: "promoted"})
 	return nil
 }
 

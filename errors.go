@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tonbo-go/tonbo/cache"
+	"github.com/tonbo-go/tonbo/changeset"
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/catalog"
 	"github.com/tonbo-go/tonbo/remote"
@@ -101,6 +102,9 @@ var kinds = []struct{ from, to error }{
 	{catalog.ErrNewer, ErrUnsupported},
 	{cache.ErrForeign, ErrForeignFile},
 	{vfs.ErrUnsupported, ErrUnsupported},
+	{changeset.ErrUnsupported, ErrUnsupported},
+	{changeset.ErrConflict, ErrConflict},
+	{changeset.ErrTooLarge, ErrTooLarge},
 	{vfs.ErrCorrupt, ErrCorrupt},
 }
 
