@@ -26,18 +26,25 @@ type compaction struct {
 	old     *base.Manifest // that pages come from, nil: the tail has all
 	prior   *base.Manifest // in force, if it is of this log: what it lists of the log goes on from there
 	plan    base.Plan
-	settle  bool
+	settle  float64            // 0: it is due, else settleFactor or closeFactor
 	runs    [][]*layout.Object // of the old base, newest first
 	objects []*layout.Object   // all that hold pages as of slot, newest first
 	pages   pageset.Set        // what the new level holds
 	sums    map[uint32]uint64  // of these, those that are known
 	reader  layout.Reader
 	labels  []base.Labelled
-	window  time.Duration // how long old points stay restorable; 0: not known, so the horizon stays
-	raised  uint64        // horizon that the base's entry is to have
-	fresh   []string      // keys of what was uploaded
-	bytes   int64         // of it
-	buf     []byte
+	window  time.Duration             // how long old points stay restorable; 0: not known, so the horizon stays
+	raised  uint64                    // horizon that the base's entry is to have
+	fresh   []string                  // keys of what was uploaded
+	maps    map[string]*layout.Object // segments of this owner's whose maps are known, see compactor.maps
+	made    map[string]*layout.Object // those that it has uploaded
+	bytes   int64                     // of it
+
+	tailPages int   // different pages in the tail
+	tailBytes int64 // stored, of all its pages
+	perPage   int64 // of one of them
+	buf       []byte
+	rested    time.Time // when it last let others have the processor
 }
 
 // upload puts the new base's segments, and then its manifest. key is set even with an error.
@@ -60,11 +67,14 @@ func (c *compaction) upload(ctx context.Context) (m *base.Manifest, key string, 
 }
 
 // newCompaction returns a compaction over the base old. vdb is the local file, nil: there is none, every page comes from the remote.
-func newCompaction(h *handle, owner *fence.Owner, vdb *vfs.Database, old *base.Manifest, pageSize uint32, settle bool) *compaction {
+func newCompaction(h *handle, owner *fence.Owner, vdb *vfs.Database, old *base.Manifest, pageSize uint32, settle float64) *compaction {
 	return &compaction{
 		h: h, owner: owner, vdb: vdb, old: old, settle: settle, sums: map[uint32]uint64{}, buf: make([]byte, pageSize), state: fence.State{PageSize: pageSize},
 	}
 }
+
+// lookers is how many maps a compaction reads at once: it is in no hurry.
+const lookers = 2
 
 // look reads the maps of what may be merged, and finds labels.
 func (c *compaction) look(ctx context.Context, tl *tail) error {
@@ -72,7 +82,7 @@ func (c *compaction) look(ctx context.Context, tl *tail) error {
 	for _, e := range tl.entries {
 		entries = append(entries, e.object)
 	}
-	if err := readMaps(ctx, entries); err != nil { // they name segments
+	if err := readMapsBy(ctx, entries, lookers); err != nil { // they name segments
 		return err
 	}
 	above, err := tl.objects(ctx, c.h, int(c.state.PageSize))
@@ -84,7 +94,7 @@ func (c *compaction) look(ctx context.Context, tl *tail) error {
 		above = append(above, objects...)
 		c.runs = append(c.runs, objects)
 	}
-	if err := readMaps(ctx, above); err != nil {
+	if err := readMapsBy(ctx, above, lookers); err != nil {
 		return err
 	}
 	if c.prior = c.old; c.prior == nil || c.prior.ID != c.owner.ID().String() {
@@ -121,12 +131,7 @@ func (c *compaction) merge(ctx context.Context, tl *tail) error {
 	if err != nil {
 		return err
 	}
-	add := func(p uint32) {
-		if p <= c.state.PageCount {
-			c.pages.Add(p)
-		}
-	}
-	if err := pagesOf(ctx, tail, add); err != nil {
+	if err := c.weigh(ctx, tail); err != nil {
 		return err
 	}
 	c.objects = tail
@@ -142,9 +147,13 @@ func (c *compaction) merge(ctx context.Context, tl *tail) error {
 			c.labels = append(c.labels, l)
 		}
 	}
-	c.plan = base.MakePlan(c.old, c.pages.Len(), int(c.state.PageCount), c.settle)
+	budget := 0
+	if c.settle > 0 {
+		budget = int((c.allowance() - c.manifestBytes()) / c.perPage)
+	}
+	c.plan = base.MakePlan(c.old, c.pages.Len(), int(c.state.PageCount), budget)
 	for _, run := range c.runs[:c.plan.Merge] {
-		if err := pagesOf(ctx, run, add); err != nil {
+		if err := pagesOf(ctx, run, c.add); err != nil {
 			return err
 		}
 	}
@@ -157,7 +166,9 @@ func (c *compaction) merge(ctx context.Context, tl *tail) error {
 func (c *compaction) level(level []base.Segment) []*layout.Object {
 	r := make([]*layout.Object, len(level))
 	for i, s := range level {
-		r[i] = layout.Remote(c.h.pages, int(c.state.PageSize), s.Ref())
+		if r[i] = c.maps[s.Key]; r[i] == nil {
+			r[i] = layout.Remote(c.h.pages, int(c.state.PageSize), s.Ref())
+		}
 	}
 	return r
 }
@@ -177,6 +188,59 @@ func (c *compaction) holds(first, last uint32) int {
 	}
 	return n
 }
+
+// How many bytes a compaction may put for each one that it takes out of the tail, if it is not due but makes the next opening cheaper: in a quiet moment, and when nobody has the database
+// open any more.
+const (
+	settleFactor = 1.5
+	closeFactor  = 4
+)
+
+// weigh finds the pages that the tail's objects hold, and what they weigh.
+func (c *compaction) weigh(ctx context.Context, tail []*layout.Object) error {
+	c.pages, c.tailBytes = pageset.Set{}, 0
+	if err := pagesOf(ctx, tail, c.add); err != nil {
+		return err
+	}
+	c.tailPages = c.pages.Len()
+	pages := int64(0)
+	for _, o := range tail {
+		for i := range o.Known().Blocks {
+			c.tailBytes += int64(o.Known().Blocks[i].Length)
+		}
+		pages += int64(o.Known().Pages())
+	}
+	c.perPage = c.tailBytes/max(pages, 1) + 1
+	return nil
+}
+
+func (c *compaction) add(p uint32) {
+	if p <= c.state.PageCount {
+		c.pages.Add(p)
+	}
+}
+
+// manifestBytes estimates the new manifest's size.
+func (c *compaction) manifestBytes() int64 {
+	n := int64(1024 + 64*len(c.labels))
+	if c.old == nil {
+		return n + min(upperLimit, int64(c.state.PageCount)*int64(c.state.PageSize)/64)
+	}
+	for _, level := range c.old.Levels {
+		n += 200 * int64(len(level))
+	}
+	if c.old.Upper != nil {
+		n += int64(len(c.old.Upper.Payload)) * 4 / 3
+	}
+	return n
+}
+
+// cheap tells whether a compaction that is not due is worth its bytes. What it costs to merge runs and chunks as well, compactions before have put off.
+func (c *compaction) cheap() bool {
+	return int64(c.tailPages)*c.perPage+c.manifestBytes() <= c.allowance()
+}
+
+func (c *compaction) allowance() int64 { return int64(c.settle * float64(c.tailBytes)) }
 
 // wholeChunks extends the pages to all of each chunk that has one of them, or that the old bottom does not have whole.
 func (c *compaction) wholeChunks() {
@@ -230,9 +294,6 @@ func (c *compaction) write(ctx context.Context) (*base.Manifest, error) {
 		return err
 	}
 	for p := range c.pages.All() {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
 		full := (w.Pages()+1)*int(c.state.PageSize) > segmentLimit
 		if c.plan.Bottom {
 			_, end := c.chunk(first)
@@ -242,6 +303,9 @@ func (c *compaction) write(ctx context.Context) (*base.Manifest, error) {
 			if err := flush(); err != nil {
 				return nil, err
 			}
+		}
+		if err := c.rest(ctx); err != nil {
+			return nil, err
 		}
 		x, err := c.read(ctx, p)
 		if err != nil {
@@ -276,6 +340,30 @@ func (c *compaction) write(ctx context.Context) (*base.Manifest, error) {
 	}
 	c.horizon(m)
 	return m, nil
+}
+
+// restEvery is how long a compaction works before it lets others have the processor, and restMost how long it lets them at once.
+const (
+	restEvery = time.Millisecond
+	restMost  = 10 * time.Millisecond
+)
+
+// rest is called between pages. While somebody waits for a Synced, a compaction works a third of the time.
+func (c *compaction) rest(ctx context.Context) error {
+	worked := time.Since(c.rested)
+	if worked < restEvery {
+		return ctx.Err()
+	}
+	if len(c.h.round) > 0 && !c.rested.IsZero() {
+		t := time.NewTimer(min(2*worked, restMost))
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		}
+	}
+	c.rested = time.Now()
+	return ctx.Err()
 }
 
 // bottom puts the chunks written anew among those that stay.
@@ -347,6 +435,16 @@ func (c *compaction) segment(ctx context.Context, w *segment.Writer, first, last
 	b = append(b, payload...)
 	s.Key, s.Size = segmentKey(c.h.name, hd.Generation, hd.Nonce), int64(len(b))
 	c.fresh, c.bytes = append(c.fresh, s.Key), c.bytes+s.Size
+	if !c.plan.Bottom { // a run: it will be merged, and its map is needed then
+		ix, err := segment.DecodeIndex(payload, &hd)
+		if err != nil {
+			return s, err
+		}
+		if c.made == nil {
+			c.made = map[string]*layout.Object{}
+		}
+		c.made[s.Key] = layout.Indexed(c.h.pages, int(c.state.PageSize), s.Key, "", s.Size, s.Size-int64(len(payload)), ix)
+	}
 	return s, remote.CreateUnique(ctx, c.h.store, s.Key, b)
 }
 

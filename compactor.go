@@ -9,6 +9,7 @@ import (
 
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/base"
+	"github.com/tonbo-go/tonbo/internal/layout"
 )
 
 // tuning says when the tail is merged into a base. The tail is what a cold start reads entry by entry; a base costs three requests or more.
@@ -37,6 +38,8 @@ type compactor struct {
 	before []base.Labelled // of the entries between the base and the claim
 	walked bool            // before is known
 
+	maps map[string]*layout.Object // of the segments in runs of the base that this owner made. Replaced, never changed
+
 	released  released  // see collect.go
 	collected time.Time // when this owner last did
 	cancel    context.CancelFunc
@@ -48,13 +51,14 @@ type pendingBase struct {
 	key   string
 	m     *base.Manifest
 	fresh []string // keys of the segments that it was the first to name
+	made  map[string]*layout.Object
 }
 
 // afterShip starts a compaction when it is due. The caller holds the round.
 func (h *handle) afterShip() {
 	c := &h.compactor
-	if len(h.tail.entries) >= h.tune.entries || h.longLog() {
-		h.startCompaction(false)
+	if h.compactionDue() {
+		h.startCompaction(0)
 		return
 	}
 	// A few large entries cost a cold start little: they wait until nobody is at work.
@@ -64,7 +68,7 @@ func (h *handle) afterShip() {
 	if c.idle == nil {
 		c.idle = time.AfterFunc(h.tune.after, func() {
 			if h.lockRound(h.life) == nil {
-				h.startCompaction(true)
+				h.startCompaction(settleFactor)
 				h.unlockRound()
 			}
 		})
@@ -72,6 +76,9 @@ func (h *handle) afterShip() {
 		c.idle.Reset(h.tune.after)
 	}
 }
+
+// compactionDue: whatever it costs. The caller holds the round.
+func (h *handle) compactionDue() bool { return len(h.tail.entries) >= h.tune.entries || h.longLog() }
 
 // longLog tells whether a base is due for the log's length alone. The caller holds the round.
 func (h *handle) longLog() bool {
@@ -95,7 +102,7 @@ func (h *handle) smallEnoughToCarry() bool {
 }
 
 // startCompaction runs one in the background, unless one is under way. The caller holds the round.
-func (h *handle) startCompaction(settle bool) {
+func (h *handle) startCompaction(settle float64) {
 	c := &h.compactor
 	if c.done != nil {
 		select {
@@ -149,7 +156,7 @@ func (h *handle) settleLog(ctx context.Context) {
 	if !due {
 		return
 	}
-	if err := h.compact(ctx, true); err != nil {
+	if err := h.compact(ctx, closeFactor); err != nil {
 		h.o.Logger.Debug("not settled", "database", h.name, "error", err)
 	}
 }
@@ -160,7 +167,7 @@ func (h *handle) mergeable() bool {
 }
 
 // compact merges the tail, and as many runs as the plan says, into a base.
-func (h *handle) compact(ctx context.Context, settle bool) error {
+func (h *handle) compact(ctx context.Context, settle float64) error {
 	// (1) What is to be merged, as of the last shipped slot. What has to be read for that is read before, while Synced goes on.
 	var c *compaction
 	for due, read := false, false; !due; {
@@ -195,13 +202,13 @@ func (h *handle) compact(ctx context.Context, settle bool) error {
 }
 
 // newCompaction looks at what there is and reads the maps of what may be merged. nil: there is nothing to do.
-func (h *handle) newCompaction(ctx context.Context, settle bool) (*compaction, error) {
+func (h *handle) newCompaction(ctx context.Context, settle float64) (*compaction, error) {
 	if err := h.lockRound(ctx); err != nil {
 		return nil, err
 	}
 	owner, vdb := h.current()
 	c := newCompaction(h, owner, vdb, h.compactor.base, uint32(vdb.PageSize()), settle)
-	c.window = h.o.History
+	c.window, c.maps = h.o.History, h.compactor.maps
 	tl, due := h.tail.clone(), h.mergeable()
 	h.unlockRound()
 	if !due || h.ended() != nil {
@@ -234,6 +241,9 @@ func (c *compaction) choose(ctx context.Context) (due, read bool, err error) {
 	if err := c.merge(ctx, &h.tail); err != nil {
 		return false, true, err
 	}
+	if c.settle > 0 && !c.cheap() && !h.compactionDue() {
+		return false, true, nil
+	}
 	for p := range c.pages.All() {
 		if sum, known := h.dir.Sum(p); known {
 			c.sums[p] = sum
@@ -258,7 +268,7 @@ func (h *handle) publish(ctx context.Context, c *compaction, m *base.Manifest, k
 	if _, err := h.settle(ctx); err != nil {
 		return err
 	}
-	h.compactor.next = &pendingBase{key, m, c.fresh}
+	h.compactor.next = &pendingBase{key, m, c.fresh, c.made}
 	_, err := c.owner.Append(ctx, fence.Draft{Kind: fence.Base, Base: key, BaseSlot: c.slot, Horizon: c.raised, Since: h.since(nil)})
 	fault("compact:published")
 	if err != nil && !c.owner.Pending() {
@@ -274,6 +284,17 @@ func (h *handle) adopt(owner *fence.Owner) {
 		return
 	}
 	h.replaced(c.base, c.key, c.next.m, owner.Slot())
+	maps := map[string]*layout.Object{}
+	for _, run := range c.next.m.Runs() {
+		for _, s := range run {
+			for _, known := range []map[string]*layout.Object{c.maps, c.next.made} {
+				if o := known[s.Key]; o != nil {
+					maps[s.Key] = o
+				}
+			}
+		}
+	}
+	c.maps = maps
 	c.base, c.key, c.next = c.next.m, c.next.key, nil
 	h.tail.drop(c.base.Slot)
 }

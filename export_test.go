@@ -23,16 +23,24 @@ func (o Options) Unsettled() Options {
 	return o
 }
 
-// Collecting makes a tuned owner collect after every compaction, and believe that everything is old.
+// Collecting makes an owner collect after every compaction, and believe that everything is old.
 func (o Options) Collecting() Options {
-	t := *o.tune
+	t := defaultTuning
+	if o.tune != nil {
+		t = *o.tune
+	}
 	t.collect, t.now = 0, func() time.Time { return time.Now().Add(2 * time.Hour) }
 	o.tune = &t
 	return o
 }
 
-// Compact runs one compaction and returns its error.
-func (db *DB) Compact(ctx context.Context, settle bool) error { return db.h.compact(ctx, settle) }
+// Compact runs one compaction and returns its error. settle: as in a quiet moment, if that is cheap.
+func (db *DB) Compact(ctx context.Context, settle bool) error {
+	if settle {
+		return db.h.compact(ctx, settleFactor)
+	}
+	return db.h.compact(ctx, 0)
+}
 
 // CollectOwn runs the owner's own collection.
 func (db *DB) CollectOwn(ctx context.Context) error { return db.h.collect(ctx) }
@@ -75,4 +83,22 @@ func (c *Client) CompactLater(ctx context.Context, name string, d time.Duration)
 	defer h.stop()
 	h.tune.now = func() time.Time { return time.Now().Add(d) }
 	return h.compactClosed(ctx)
+}
+
+// Compacting tells whether a compaction is under way.
+func (db *DB) Compacting() bool {
+	if db.h.lockRound(context.Background()) != nil {
+		return false
+	}
+	defer db.h.unlockRound()
+	done := db.h.compactor.done
+	if done == nil {
+		return false
+	}
+	select {
+	case <-done:
+		return false
+	default:
+		return true
+	}
 }

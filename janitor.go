@@ -69,13 +69,25 @@ func (h *handle) readClosed(ctx context.Context, head *fence.Entry) (*closed, er
 	return d, err
 }
 
-// worth tells whether a base is due, at the price of three slots of the log, of which one stays for ever.
-func (d *closed) worth(name string, t tuning) bool {
-	s := d.head.State
-	small := int64(s.PageCount)*int64(s.PageSize) <= wholeLimit/4
+// worth tells whether a base is due, or cheap enough for what it spares whoever opens the database next. It costs three slots of the log, of which one stays for ever.
+func (d *closed) worth(ctx context.Context, h *handle, c *compaction) (bool, error) {
+	s, t := d.head.State, h.tune
 	window := d.window()
 	old := window > 0 && t.now().Sub(d.head.Time) > window && d.head.Slot >= d.head.Horizon+t.slots // all of its history can go
-	return !small && (len(d.tail.entries) >= t.settle || d.tail.bytes >= t.bytes) || d.head.Slot >= sinceBase(d.head, name)+t.slots || old
+	if old || len(d.tail.entries) >= t.entries || d.head.Slot >= sinceBase(d.head, h.name)+t.slots {
+		return true, nil
+	}
+	if int64(s.PageCount)*int64(s.PageSize) <= wholeLimit/4 || len(d.tail.entries) < t.settle {
+		return false, nil
+	}
+	objects, err := d.tail.objects(ctx, h, int(s.PageSize))
+	if err != nil {
+		return false, err
+	}
+	if err := c.weigh(ctx, objects); err != nil {
+		return false, err
+	}
+	return c.cheap(), nil
 }
 
 // window is what its owners have used, 0: not known.
@@ -103,8 +115,10 @@ func (h *handle) compactClosed(ctx context.Context) (r *CompactReport, err error
 	if err != nil {
 		return nil, err
 	}
-	if !d.worth(h.name, h.tune) {
-		return &CompactReport{Horizon: head.Horizon}, nil
+	c := newCompaction(h, nil, nil, d.base, head.State.PageSize, closeFactor)
+	c.state = head.State
+	if worth, err := d.worth(ctx, h, c); err != nil || !worth {
+		return &CompactReport{Horizon: head.Horizon}, err
 	}
 	if err := remote.ProbeOnce(ctx, h.store); err != nil {
 		return nil, err
@@ -129,8 +143,7 @@ func (h *handle) compactClosed(ctx context.Context) (r *CompactReport, err error
 	}
 	// (3) The base of the claim's state: uploaded first (R8).
 	h.compactor = compactor{base: d.base}
-	c := newCompaction(h, owner, nil, d.base, owner.State().PageSize, true)
-	c.slot, c.state = owner.Slot(), owner.State()
+	c.owner, c.old, c.slot, c.state = owner, d.base, owner.Slot(), owner.State()
 	c.window = d.window()
 	if err := c.look(ctx, &d.tail); err != nil {
 		return nil, err

@@ -105,8 +105,13 @@ func (l *locator) read(o *layout.Object) *layout.Object {
 
 // readMaps reads the maps of objects that are not known, several at once.
 func readMaps(ctx context.Context, objects []*layout.Object) error {
+	return readMapsBy(ctx, objects, mapReaders)
+}
+
+// readMapsBy reads at most n at once.
+func readMapsBy(ctx context.Context, objects []*layout.Object, n int) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(mapReaders)
+	g.SetLimit(n)
 	for _, o := range objects {
 		if o.Known() == nil {
 			g.Go(func() error { _, err := o.Index(ctx); return err })

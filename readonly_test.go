@@ -351,7 +351,7 @@ func TestReaderOfAFixedPointThatWasCollectedSaysSo(t *testing.T) {
 	for i := range 3 { // until the horizon has passed the point
 		exec(t, db, "INSERT INTO other(v) VALUES(?)", i)
 		synced(t, db)
-		if err := db.Compact(ctx, true); err != nil {
+		if err := db.Compact(ctx, false); err != nil {
 			t.Fatal(err)
 		}
 	}

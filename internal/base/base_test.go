@@ -90,7 +90,7 @@ func model(t *testing.T, total, entries, perEntry int, pick func(*rand.Rand) uin
 			fresh[pick(rng)] = true
 		}
 		came += 32 * perEntry
-		p := base.MakePlan(&m, len(fresh), total, false)
+		p := base.MakePlan(&m, len(fresh), total, 0)
 		for _, r := range runs[:p.Merge] {
 			for x := range r {
 				fresh[x] = true
@@ -128,9 +128,9 @@ func TestPlansBoundAmplificationAndLevels(t *testing.T) {
 		pick  func(*rand.Rand) uint32
 		amp   float64
 	}{
-		"append, 10 MB":       {2500, func(r *rand.Rand) uint32 { next++; return []uint32{1, 2, 2000 + next/40%500}[next%3] }, 2},
-		"random pages, 10 MB": {2500, func(r *rand.Rand) uint32 { return uint32(r.Intn(2500)) }, 4},
-		"random pages, 1 GB":  {262144, func(r *rand.Rand) uint32 { return uint32(r.Intn(262144)) }, 8},
+		"append, 10 MB":       {2500, func(r *rand.Rand) uint32 { next++; return []uint32{1, 2, 2000 + next/40%500}[next%3] }, 1},
+		"random pages, 10 MB": {2500, func(r *rand.Rand) uint32 { return uint32(r.Intn(2500)) }, 3},
+		"random pages, 1 GB":  {262144, func(r *rand.Rand) uint32 { return uint32(r.Intn(262144)) }, 6},
 	} {
 		amp, levels := model(t, c.total, 1500, 4, c.pick)
 		t.Logf("%s: %.2f pages written per page, at most %d levels", name, amp, levels)

@@ -16,12 +16,12 @@ type Plan struct {
 // fanIn is how many runs of a tier become one of the next: a page is rewritten once a tier, and an opening reads at most fanIn-1 runs a tier.
 const fanIn = 4
 
-// tier of a run by its pages: each holds fanIn times the one before.
-func tier(pages int) int { return max(0, bits.Len(uint(max(pages, 1)-1))-6) / 2 }
+// tier of a run by its pages: each holds fanIn times the one before, the first one 16, as much as a quiet moment merges.
+func tier(pages int) int { return max(0, bits.Len(uint(max(pages, 1)-1))-4) / 2 }
 
-// MakePlan decides what to merge when fresh new pages are to go into the base m (nil: there is none). total is the database's size in pages. settle asks for as few
-// runs as is cheap: nothing else is going on.
-func MakePlan(m *Manifest, fresh, total int, settle bool) Plan {
+// MakePlan decides what to merge when fresh new pages are to go into the base m (nil: there is none). total is the database's size in pages. Runs are merged beyond what
+// is needed as long as no more than budget pages are written: there is time, and fewer runs make openings cheaper.
+func MakePlan(m *Manifest, fresh, total, budget int) Plan {
 	runs := m.Runs()
 	n := fresh
 	sizes := make([]int, 0, len(runs)+1)
@@ -30,9 +30,9 @@ func MakePlan(m *Manifest, fresh, total int, settle bool) Plan {
 		n += Pages(r)
 		sizes = append(sizes, Pages(r))
 	}
-	// Down to the bottom when the runs hold half as much as it does: it is then rewritten once in that many pages.
+	// Down to the bottom when the runs hold three quarters of what it does: it is then rewritten once in that many pages, and what is stored stays below twice the database.
 	bottom := Pages(m.Bottom())
-	if bottom == 0 || 2*n >= bottom {
+	if bottom == 0 || 4*n >= 3*bottom {
 		return Plan{Merge: len(runs), Bottom: true}
 	}
 	merge := 0
@@ -54,13 +54,12 @@ func MakePlan(m *Manifest, fresh, total int, settle bool) Plan {
 			again = true
 		}
 	}
-	if settle {
-		for i, s := range sizes[1:] {
-			if i+1 > merge && s > 1024 {
-				break
-			}
-			merge = max(merge, i+1)
+	n = fresh
+	for i, s := range sizes[1:] {
+		if n += s; n > budget {
+			break
 		}
+		merge = max(merge, i+1)
 	}
 	return Plan{Merge: merge}
 }
