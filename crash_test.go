@@ -149,7 +149,7 @@ func TestKilledAtEveryFailpoint(t *testing.T) {
 			return
 		}
 		for name, file := range failpointsInSource(t) {
-			if !passed[name] && !t.Failed() {
+			if !passed[name] && !t.Failed() && !ofControlPlane(name) {
 				t.Errorf("no scenario passes the failpoint %s of %s", name, file)
 			}
 		}

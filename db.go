@@ -35,7 +35,7 @@ func newDB(h *handle) *DB {
 // Synced returns nil only when the remote durably holds every commit that returned before the call, and a round trip that began after the
 // call found this process still the owner. It makes that round trip also when there is nothing to ship. Concurrent calls share one.
 //
-// Errors, for errors.Is: [ErrFenced] and [ErrDeleted] (a [*FencedError] that names the file with what was not shipped): it is over, see
+// Errors, for errors.Is: [ErrFenced], [ErrDeleted] and [ErrExpired] (a [*FencedError] that names the file with what was not shipped): it is over, see
 // [DB.Reopen]. [ErrUnsynced]: not acknowledged, the commits are kept; call it again. It comes with its cause: ctx's error, [ErrUnauthorized], [ErrForbidden],
 // [ErrQuota]. [ErrCorrupt]: the local file was changed underneath. A ctx without a deadline gets Options.SyncTimeout.
 //
@@ -192,6 +192,8 @@ func (h *handle) reopen(ctx context.Context, pool *sql.DB) error {
 	if head == nil || head.Ends() {
 		return ErrNotFound
 	}
+	rec := h.readRecord(ctx, head)
+	defer rec.wait()
 	// (2) Nobody uses the local file any more.
 	vdb.Refuse(fmt.Errorf("database %s is being reopened", h.name))
 	h.epoch.Add(1) // idle connections are not given out again
@@ -204,7 +206,7 @@ func (h *handle) reopen(ctx context.Context, pool *sql.DB) error {
 		return err
 	}
 	h.inflight, h.behind = nil, nil
-	if err := h.takeOver(ctx, head); err != nil {
+	if err := h.takeOver(ctx, head, rec); err != nil {
 		h.end(fmt.Errorf("database %s: Reopen failed, call it again: %w", h.name, err), "")
 		return err
 	}

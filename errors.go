@@ -27,6 +27,9 @@ var (
 	ErrForbidden    = errors.New("access denied")
 	ErrFrozen       = errors.New("database is frozen")
 	ErrProtected    = errors.New("database is protected")
+	ErrLimit        = errors.New("account holds too many databases")
+	ErrIdempotency  = errors.New("idempotency key was used before")
+	ErrInvalid      = errors.New("invalid option")
 	ErrQuota        = errors.New("quota exceeded")
 	ErrCorrupt      = errors.New("data damaged")
 	ErrForeignFile  = errors.New("file is not tonbo's")
@@ -37,22 +40,29 @@ var (
 	ErrName         = errors.New("invalid name")
 )
 
-// FencedError is [ErrFenced], or [ErrDeleted] when the database was deleted: this handle can no longer commit.
+// FencedError is [ErrFenced], or [ErrDeleted] when the database was deleted, or [ErrExpired] when it has expired (and ErrDeleted too once a janitor has deleted it): this handle can no longer
+// commit.
 type FencedError struct {
 	Name         string
 	Generation   uint64    // ours
 	ByGeneration uint64    // the new owner's
 	By           string    // who it says it is
-	At           time.Time // when it took over, by its clock
+	At           time.Time // when it took over or deleted it, by its clock; or when the database expired
 	Lost         string    // file with our commits that were not shipped, "" when there are none
 	Deleted      bool
+	Expired      bool
 	aside        error // why there is no such file although there are such commits
 }
 
 func (e *FencedError) Error() string {
 	s := fmt.Sprintf("database %s: generation %d was fenced by generation %d (%s) at %s", e.Name, e.Generation, e.ByGeneration, e.By, e.At.UTC().Format(time.RFC3339))
-	if e.Deleted {
-		s = fmt.Sprintf("database %s was deleted by %s at %s", e.Name, e.By, e.At.UTC().Format(time.RFC3339))
+	switch at := e.At.UTC().Format(time.RFC3339); {
+	case e.Deleted && e.Expired:
+		s = fmt.Sprintf("database %s had expired and was deleted by %s at %s", e.Name, e.By, at)
+	case e.Deleted:
+		s = fmt.Sprintf("database %s was deleted by %s at %s", e.Name, e.By, at)
+	case e.Expired:
+		s = fmt.Sprintf("database %s expired at %s", e.Name, at)
 	}
 	switch {
 	case e.Lost != "":
@@ -60,16 +70,32 @@ func (e *FencedError) Error() string {
 	case e.aside != nil:
 		s += fmt.Sprintf("; commits that were not shipped are still in the local copy, since they could not be set aside: %v", e.aside)
 	}
-	if e.Deleted {
+	switch {
+	case e.Deleted:
 		return s
+	case e.Expired:
+		return s + "; until a janitor deletes it, Client.Update can give it a later expiry, and then Reopen goes on"
 	}
 	return s + "; Reopen takes it back"
 }
 
-// Is makes errors.Is see ErrFenced or ErrDeleted.
+// Is makes errors.Is see ErrFenced, ErrDeleted or ErrExpired.
 func (e *FencedError) Is(target error) bool {
-	return target == ErrDeleted && e.Deleted || target == ErrFenced && !e.Deleted
+	return target == ErrDeleted && e.Deleted || target == ErrExpired && e.Expired || target == ErrFenced && !e.Deleted && !e.Expired
 }
+
+// OptionError is [ErrInvalid]: an option that cannot be.
+type OptionError struct {
+	Option string // its name: "ExpiresAt", "TTL", "Metadata", ...
+	Reason string
+}
+
+func (e *OptionError) Error() string {
+	return fmt.Sprintf("%v: %s: %s", ErrInvalid, e.Option, e.Reason)
+}
+
+// Is makes errors.Is see ErrInvalid.
+func (e *OptionError) Is(target error) bool { return target == ErrInvalid }
 
 // LockedError is [ErrLocked] and names the process that has the local copy.
 type LockedError struct {
@@ -98,6 +124,8 @@ var kinds = []struct{ from, to error }{
 	{fence.ErrPointGone, ErrPointGone},
 	{fence.ErrDamaged, ErrCorrupt},
 	{fence.ErrNewer, ErrUnsupported},
+	{catalog.ErrOtherRequest, ErrIdempotency},
+	{catalog.ErrGone, ErrIdempotency},
 	{catalog.ErrDamaged, ErrCorrupt},
 	{catalog.ErrNewer, ErrUnsupported},
 	{cache.ErrForeign, ErrForeignFile},
@@ -157,4 +185,14 @@ func wrap(name, doing string, err error) error {
 		}
 	}
 	return &dbError{name, doing, nil, err}
+}
+
+// public gives err the public kind that fits, for what is of no database.
+func public(err error) error {
+	for _, k := range kinds {
+		if errors.Is(err, k.from) && !errors.Is(err, k.to) {
+			return fmt.Errorf("%w: %w", k.to, err)
+		}
+	}
+	return err
 }

@@ -2,6 +2,7 @@ package tonbo
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/tonbo-go/tonbo/internal/base"
@@ -102,3 +103,24 @@ func (db *DB) Compacting() bool {
 		return true
 	}
 }
+
+// Clocked returns o with a clock for what expires.
+func (o Options) Clocked(now func() time.Time) Options {
+	o.clock = now
+	return o
+}
+
+// Expire does what a janitor does with a database that has expired.
+func (c *Client) Expire(ctx context.Context, name string) error {
+	_, r, err := c.look(ctx, name)
+	if err != nil {
+		return err
+	}
+	return c.expire(ctx, r)
+}
+
+// IsNotExpired tells whether err is Expire's of a database that has not.
+func IsNotExpired(err error) bool { return errors.Is(err, errNotExpired) }
+
+// DropKey is dropKey.
+func (c *Client) DropKey(ctx context.Context, hash string) (bool, error) { return c.dropKey(ctx, hash) }

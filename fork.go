@@ -2,10 +2,8 @@ package tonbo
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/tonbo-go/tonbo/fence"
-	"github.com/tonbo-go/tonbo/remote"
 )
 
 // ForkOptions of Fork. The zero value forks the source's head.
@@ -23,22 +21,19 @@ func (c *Client) Fork(ctx context.Context, source, name string, o ForkOptions) (
 	if err := ValidateName(source); err != nil {
 		return nil, err
 	}
-	if err := ValidateName(name); err != nil {
-		return nil, err
-	}
-	if err := checkMetadata(o.Metadata); err != nil {
+	if err := c.checkCreate(name, o.CreateOptions); err != nil {
 		return nil, wrap(name, "fork", err)
 	}
 	if o.PageSize != 0 {
-		return nil, wrap(name, "fork", fmt.Errorf("a fork has its source's page size: leave CreateOptions.PageSize unset"))
+		return nil, wrap(name, "fork", &OptionError{"PageSize", "a fork has its source's page size: leave it unset"})
+	}
+	at, err := atString(o.At)
+	if err != nil {
+		return nil, wrap(name, "fork", &OptionError{"At", err.Error()})
 	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	if err := remote.ProbeOnce(ctx, c.store); err != nil {
-		return nil, wrap(name, "fork", err)
-	}
-	from := &fence.Source{Name: source}
-	if o.At != nil {
+	point := func(ctx context.Context) (*fence.Source, error) {
 		h, err := c.handle(source)
 		if err != nil {
 			return nil, err
@@ -48,11 +43,15 @@ func (c *Client) Fork(ctx context.Context, source, name string, o ForkOptions) (
 		if err != nil {
 			return nil, wrap(source, "fork", err)
 		}
-		from.ID, from.Slot = e.ID, e.Slot
+		return &fence.Source{Name: source, ID: e.ID, Slot: e.Slot}, nil
 	}
-	db, err := c.begin(ctx, name, o.CreateOptions, fence.CreateOptions{Source: from}, nil)
-	if err != nil {
-		return nil, wrap(name, "fork of "+source, err)
+	from := &fence.Source{Name: source} // its head, looked up beside the fork's own
+	if o.At != nil && o.IdempotencyKey == "" {
+		if from, err = point(ctx); err != nil {
+			return nil, err
+		}
 	}
-	return db, nil
+	return c.begin(ctx, name, creation{
+		doing: "fork of " + source, o: o.CreateOptions, what: request{Kind: "fork", Name: name, Source: source, At: at}, fence: fence.CreateOptions{Source: from}, point: point,
+	})
 }

@@ -57,6 +57,7 @@ type handle struct {
 
 	ro *reader // set when the handle is read-only: it has no owner then
 
+	expiring  expiring
 	compactor compactor
 	account   account // guarded by round
 	steps     stepping
@@ -103,6 +104,15 @@ func (h *handle) current() (*fence.Owner, *vfs.Database) {
 
 // fenced ends this handle's ownership: later COMMITs are refused, and commits that were not shipped are set aside. The caller holds the round.
 func (h *handle) fenced(fe *fence.FencedError) error {
+	owner, _ := h.current()
+	return h.over(&FencedError{
+		Name: h.name, Generation: owner.Generation(), ByGeneration: fe.By.Generation, By: fe.By.Owner, At: fe.By.Time,
+		Deleted: errors.Is(fe, fence.ErrDeleted), Expired: fe.By.Kind == fence.Delete && fe.By.Label == expiredLabel,
+	})
+}
+
+// over ends this handle for the reason e, of which Lost is filled in. The caller holds the round.
+func (h *handle) over(e *FencedError) error {
 	owner, vdb := h.current()
 	h.mu.Lock()
 	if h.err != nil {
@@ -113,10 +123,6 @@ func (h *handle) fenced(fe *fence.FencedError) error {
 	h.fencing = settled
 	h.mu.Unlock()
 	defer close(settled)
-	e := &FencedError{
-		Name: h.name, Generation: owner.Generation(), ByGeneration: fe.By.Generation, By: fe.By.Owner, At: fe.By.Time,
-		Deleted: errors.Is(fe, fence.ErrDeleted),
-	}
 	first := *e
 	vdb.Refuse(&first) // before the copy: what commits until here is in it
 	fault("fenced:refused")
@@ -176,7 +182,8 @@ func (h *handle) reason(err error) error {
 		return err
 	}
 	why := translate(h.name, vdb, err)
-	if !errors.Is(why, ErrFenced) && !errors.Is(why, ErrDeleted) {
+	var fenced *FencedError
+	if !errors.As(why, &fenced) {
 		return why
 	}
 	// The file with the commits that were not shipped is perhaps still being written: the error is to name it.
@@ -230,6 +237,7 @@ func (h *handle) close() error {
 	h.stop()
 	h.group.wait()
 	h.background.Wait()
+	h.expiring.stop()
 	h.end(closing, "")
 	// (4) Let go of the files. They stay: what could not be shipped is found by the next Open.
 	if derr := h.detach(); derr != nil && err == nil {

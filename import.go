@@ -2,10 +2,13 @@ package tonbo
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,10 +25,7 @@ import (
 // it open, and not changed. Memory does not depend on its size. Errors, for errors.Is: [ErrExists], [ErrCorrupt] (not a sound SQLite file), [ErrUnsupported] (checksum
 // databases), and Create's.
 func (c *Client) Import(ctx context.Context, name string, path string, o CreateOptions) (*Database, error) {
-	if err := ValidateName(name); err != nil {
-		return nil, err
-	}
-	if err := checkMetadata(o.Metadata); err != nil {
+	if err := c.checkCreate(name, o); err != nil {
 		return nil, wrap(name, "import", err)
 	}
 	h, err := c.handle(name)
@@ -33,13 +33,13 @@ func (c *Client) Import(ctx context.Context, name string, path string, o CreateO
 		return nil, err
 	}
 	defer h.stop()
-	if err := remote.ProbeOnce(ctx, c.store); err != nil {
+	if err := remote.ProbeOnce(ctx, c.store); err != nil { // before the long part, and so is the look at the name
 		return nil, wrap(name, "import", err)
 	}
-	if head, err := h.log.HeadHeader(ctx); err != nil { // before the long part
-		return nil, wrap(name, "import", err)
-	} else if head != nil && !head.Ends() {
-		return nil, wrap(name, "import", fence.ErrTaken)
+	if o.IdempotencyKey == "" && !o.IfNotExists {
+		if _, err := c.nextSlot(ctx, name); err != nil {
+			return nil, wrap(name, "import", err)
+		}
 	}
 	db, err := c.importFile(ctx, h, path, o)
 	return db, wrap(name, "import "+path, err)
@@ -64,20 +64,25 @@ func (c *Client) importFile(ctx context.Context, h *handle, path string, o Creat
 	if err != nil {
 		return nil, err
 	}
-	if o.PageSize != 0 && o.PageSize != im.size {
-		return nil, fmt.Errorf("CreateOptions.PageSize is %d, the file has pages of %d bytes", o.PageSize, im.size)
-	}
-	if err := im.read(ctx, root); err != nil {
-		return nil, err
-	}
 	defer im.close()
-	return c.begin(ctx, h.name, o, fence.CreateOptions{ID: im.id, State: im.state, Payload: im.payload, PayloadSum: im.sum, Whole: true, Stored: im.stored},
-		func(ctx context.Context, id fence.ID, generation uint64) error {
-			if id != im.id || generation != im.generation {
-				return errors.New("the name was used meanwhile: run it again")
-			}
-			return h.upload(ctx, im.shipment())
-		})
+	if o.PageSize != 0 && o.PageSize != im.size {
+		return nil, &OptionError{"PageSize", fmt.Sprintf("it is %d, the file has pages of %d bytes", o.PageSize, im.size)}
+	}
+	what := request{Kind: "import", Name: h.name}
+	if o.IdempotencyKey != "" {
+		hash := sha256.New()
+		if _, err := io.Copy(hash, io.NewSectionReader(f, 0, math.MaxInt64)); err != nil {
+			return nil, err
+		}
+		what.Content = hex.EncodeToString(hash.Sum(nil))
+	}
+	return c.begin(ctx, h.name, creation{doing: "import " + path, o: o, what: what, pack: func(ctx context.Context, id fence.ID, slot uint64) (fence.CreateOptions, func(context.Context) error, error) {
+		if err := im.read(ctx, root, id, slot); err != nil {
+			return fence.CreateOptions{}, nil, err
+		}
+		upload := func(ctx context.Context) error { return h.upload(ctx, im.shipment()) }
+		return fence.CreateOptions{State: im.state, Payload: im.payload, PayloadSum: im.sum, Whole: true, Stored: im.stored}, upload, nil
+	}})
 }
 
 // snapshotFile copies a SQLite file as of one commit, page by page, and checks it.
@@ -152,16 +157,14 @@ func checkFile(ctx context.Context, path string) error {
 
 // importer packs a file's pages: into the create entry, or into segments that it names.
 type importer struct {
-	h          *handle
-	f          *os.File
-	size       int
-	id         fence.ID
-	generation uint64 // that the create will have
-	state      fence.State
-	payload    []byte
-	sum        uint64
-	stored     int64 // bytes of segments
-	spool      *spool
+	h       *handle
+	f       *os.File
+	size    int
+	state   fence.State
+	payload []byte
+	sum     uint64
+	stored  int64 // bytes of segments
+	spool   *spool
 }
 
 func newImporter(h *handle, f *os.File) (*importer, error) {
@@ -190,24 +193,17 @@ func newImporter(h *handle, f *os.File) (*importer, error) {
 	return &importer{h: h, f: f, size: size, state: fence.State{PageSize: uint32(size), PageCount: uint32(fi.Size() / int64(size))}}, nil
 }
 
-// read packs the pages. The slot of the create is looked up before, since the segments' names carry it.
-func (im *importer) read(ctx context.Context, dir string) (err error) {
-	head, err := im.h.log.HeadHeader(ctx)
-	if err != nil {
-		return err
-	}
-	im.generation = 1
-	if head != nil {
-		im.generation = head.Slot + 1
-	}
-	im.id = fence.ID(randomNonce())
+// read packs the pages for a create of id in a slot: the segments' names carry it.
+func (im *importer) read(ctx context.Context, dir string, id fence.ID, slot uint64) (err error) {
+	im.close() // of an attempt before
+	im.state.Checksum, im.stored = 0, 0
 	if int64(im.state.PageCount)*int64(im.size) > inlineLimit {
 		if im.spool, err = newSpool(dir); err != nil {
 			return err
 		}
 	}
 	header := segment.Header{
-		Kind: segment.KindSegment, ID: im.id, Generation: im.generation, Slot: im.generation, From: im.generation, Time: now(), PageSize: uint32(im.size), PageCount: im.state.PageCount,
+		Kind: segment.KindSegment, ID: id, Generation: slot, Slot: slot, From: slot, Time: now(), PageSize: uint32(im.size), PageCount: im.state.PageCount,
 	}
 	w := writers.Get().(*segment.Writer)
 	defer writers.Put(w)
@@ -261,5 +257,6 @@ func (im *importer) shipment() *shipment {
 func (im *importer) close() {
 	if im.spool != nil {
 		im.spool.close()
+		im.spool = nil
 	}
 }

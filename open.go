@@ -20,8 +20,8 @@ import (
 // Open takes the database over and brings a local copy up to date. It never creates one.
 //
 // From here on the former owner's commits are refused. Errors, for errors.Is: [ErrNotFound], [ErrLocked] (the local copy is open, here
-// or in another process), [ErrForeignFile], [ErrBusy] (Options.IfIdle), [ErrFrozen], [ErrCorrupt], [ErrRemoteLost], [ErrStoreUnfit], [ErrUnauthorized],
-// [ErrForbidden]. Close the DB.
+// or in another process), [ErrForeignFile], [ErrBusy] (Options.IfIdle), [ErrFrozen], [ErrExpired], [ErrDeleted] (its deletion has begun), [ErrCorrupt],
+// [ErrRemoteLost], [ErrStoreUnfit], [ErrUnauthorized], [ErrForbidden]. Close the DB.
 func Open(ctx context.Context, name string, o Options) (*DB, error) {
 	if err := ValidateName(name); err != nil {
 		return nil, err
@@ -61,6 +61,8 @@ func openHandle(ctx context.Context, name string, o Options) (_ *handle, err err
 	if head == nil || head.Ends() {
 		return nil, fence.ErrNoDatabase
 	}
+	rec := h.readRecord(ctx, head) // beside what follows; takeOver wants it
+	defer rec.wait()
 	if err := remote.ProbeOnce(ctx, h.store); err != nil {
 		return nil, err
 	}
@@ -77,7 +79,7 @@ func openHandle(ctx context.Context, name string, o Options) (_ *handle, err err
 	}
 	fault("open:locked")
 	// (3) Claim, and what follows from it.
-	if err := h.takeOver(ctx, head); err != nil {
+	if err := h.takeOver(ctx, head, rec); err != nil {
 		return nil, err
 	}
 	if o.SyncEvery > 0 {
@@ -101,8 +103,8 @@ func (h *handle) sweepSpools() error {
 	return nil
 }
 
-// takeOver claims the database and makes the local copy what the log says.
-func (h *handle) takeOver(ctx context.Context, head *fence.Entry) error {
+// takeOver claims the database and makes the local copy what the log says. rec is the index record of head's incarnation.
+func (h *handle) takeOver(ctx context.Context, head *fence.Entry, rec *pendingRecord) error {
 	// (0) What must not be claimed: a claim that cannot be served would fence an owner for nothing.
 	if err := h.notAhead(head); err != nil {
 		return err
@@ -110,7 +112,16 @@ func (h *handle) takeOver(ctx context.Context, head *fence.Entry) error {
 	if err := h.notAnothers(ctx); err != nil {
 		return err
 	}
+	r, err := rec.wait()
+	if err == nil {
+		err = h.mayOpen(r)
+	}
+	if err != nil {
+		return err
+	}
 	fault("open:before-claim")
+	marked := h.markReady(ctx, r)
+	defer marked()
 	// (1) Claim. What Open has to read is read beside the LIST that confirms it.
 	var t *tailReader
 	owner, err := h.log.Claim(ctx, fence.ClaimOptions{Head: head, Load: func(ctx context.Context, o *fence.Owner) error {
@@ -121,6 +132,15 @@ func (h *handle) takeOver(ctx context.Context, head *fence.Entry) error {
 		return err
 	}
 	fault("open:claimed")
+	if owner.ID() != head.ID { // deleted and made again since we looked
+		if r, err = recordOf(ctx, h.store, h.name, owner.Entry()); err == nil {
+			err = h.mayOpen(r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	h.expiring.begin(owner.Entry(), r, h.o.time())
 	// (2) The local copy: warm if it can be verified, else from nothing.
 	local, err := h.warmStart(ctx, owner, t)
 	if err != nil {

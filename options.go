@@ -45,6 +45,9 @@ type Options struct {
 	History time.Duration
 	// Owner is who we are, shown to whoever is fenced. Default host:pid.
 	Owner string
+	// MaxDatabases is how many databases Create, Fork and Import let the account hold; < 0: any number. Set to a number, it is kept strictly, at the price of a LIST per 1,000 databases for
+	// each of them. 0, the default, is 10,000: a guard against runaways, looked at by each Client at every 64th of its creations.
+	MaxDatabases int
 	// IfIdle > 0: do not take over from an owner that wrote within this time ([ErrBusy]). Advisory: it compares clocks, and believes none that
 	// is further ahead than that.
 	IfIdle time.Duration
@@ -60,7 +63,16 @@ type Options struct {
 	// Progress is called while long work goes on, from one goroutine at a time.
 	Progress func(Progress)
 
-	tune *tuning // for tests
+	tune  *tuning          // for tests
+	clock func() time.Time // likewise; nil: time.Now
+}
+
+// time is what the clock shows by which databases expire.
+func (o Options) time() time.Time {
+	if o.clock != nil {
+		return o.clock()
+	}
+	return time.Now()
 }
 
 // Progress of long work.

@@ -26,14 +26,14 @@ func recordOf(ctx context.Context, s remote.Store, name string, head *fence.Entr
 // checkMetadata enforces the limits of metadata.
 func checkMetadata(m map[string]string) error {
 	if len(m) > 32 {
-		return fmt.Errorf("metadata has %d pairs, at most 32 are allowed", len(m))
+		return &OptionError{"Metadata", fmt.Sprintf("metadata has %d pairs, at most 32 are allowed", len(m))}
 	}
 	for k, v := range m {
 		if k == "" || len(k) > 64 {
-			return fmt.Errorf("metadata key %.70q has %d bytes, 1 to 64 are allowed", k, len(k))
+			return &OptionError{"Metadata", fmt.Sprintf("metadata key %.70q has %d bytes, 1 to 64 are allowed", k, len(k))}
 		}
 		if len(v) > 256 {
-			return fmt.Errorf("metadata %q has a value of %d bytes, at most 256 are allowed", k, len(v))
+			return &OptionError{"Metadata", fmt.Sprintf("metadata %q has a value of %d bytes, at most 256 are allowed", k, len(v))}
 		}
 	}
 	return nil

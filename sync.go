@@ -28,6 +28,10 @@ func (h *handle) ship(ctx context.Context, kind fence.Kind, label string) error 
 	}
 	ctx = withRound(ctx)
 	owner, vdb := h.current()
+	// (0) Not after it has expired.
+	if err := h.checkExpiry(ctx); err != nil {
+		return err
+	}
 	// (1) What is pending first, with the same bytes (R2).
 	looked, err := h.settle(ctx)
 	if err != nil {
@@ -204,10 +208,13 @@ func (h *handle) strictCommit(ctx context.Context, held *vfs.Held) error {
 	if err := h.ended(); err != nil {
 		return err
 	}
+	ctx = withRound(ctx)
+	if err := h.checkExpiry(ctx); err != nil {
+		return h.unsynced("commit", err)
+	}
 	if _, err := h.settle(ctx); err != nil {
 		return h.unsynced("commit", err)
 	}
-	ctx = withRound(ctx)
 	owner, _ := h.current()
 	changes := held.Take(ctx)
 	h.dir.Captured()
@@ -299,7 +306,7 @@ func (h *handle) closeLog(ctx context.Context) error {
 	defer h.unlockRound()
 	err := h.ship(ctx, fence.Close, "")
 	_, vdb := h.current()
-	if commits, _ := vdb.Pending(); err != nil && commits == 0 && !errors.Is(err, ErrFenced) && !errors.Is(err, ErrDeleted) {
+	if commits, _ := vdb.Pending(); err != nil && commits == 0 && !errors.As(err, new(*FencedError)) {
 		// Nothing is lost: only the note that we have gone is missing.
 		h.o.Logger.Debug("close not recorded in the log", "database", h.name, "error", err)
 		return nil

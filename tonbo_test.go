@@ -24,6 +24,9 @@ func TestMain(m *testing.M) {
 	if job := os.Getenv(forksEnv); job != "" {
 		os.Exit(forksMain(job))
 	}
+	if job := os.Getenv(controlEnv); job != "" {
+		os.Exit(controlMain(job))
+	}
 	goleak.VerifyTestMain(m)
 }
 

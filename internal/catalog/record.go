@@ -62,9 +62,9 @@ func (r *Record) Key() string {
 	return RecordKey(r.Name, r.Slot, id)
 }
 
-// Expired tells whether the database has expired at a time, or a janitor is ending it because it had.
+// Expired tells whether the database has expired at a time, or a janitor is ending it because it had. A protected one does not expire.
 func (r *Record) Expired(now time.Time) bool {
-	return r.State == Expiring || !r.ExpiresAt.IsZero() && !now.Before(r.ExpiresAt)
+	return r.State == Expiring || !r.Protected && !r.ExpiresAt.IsZero() && !now.Before(r.ExpiresAt)
 }
 
 // known is a record without methods: what JSON sees.
@@ -217,6 +217,18 @@ func Change(ctx context.Context, s remote.Store, r *Record, change func(*Record)
 	}
 }
 
+// MarkReady swaps a record that is making to ready, once: the caller has seen its create in the log. Best effort, another one does it as well.
+func MarkReady(ctx context.Context, s remote.Store, r *Record) error {
+	next := r.clone()
+	next.State = Ready
+	body, err := next.encode()
+	if err != nil {
+		return err
+	}
+	_, err = s.Swap(ctx, r.Key(), r.etag, body)
+	return err
+}
+
 func (r *Record) clone() *Record {
 	c := *r
 	if r.Metadata != nil {
@@ -247,4 +259,27 @@ func list(ctx context.Context, s remote.Store, prefix, after string, fn func(rem
 			return nil
 		}
 	}
+}
+
+// Records calls fn with each index record of a name.
+func Records(ctx context.Context, s remote.Store, name string, fn func(*Record)) error {
+	var keys []string
+	err := list(ctx, s, RecordPrefix+name+"/", "", func(i remote.Info) bool {
+		keys = append(keys, i.Key)
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	for _, k := range keys {
+		r, err := Read(ctx, s, k)
+		if errors.Is(err, remote.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		fn(r)
+	}
+	return nil
 }

@@ -1,0 +1,155 @@
+package tonbo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/catalog"
+	"github.com/tonbo-go/tonbo/remote"
+)
+
+// expiredLabel is the label of a delete entry that a janitor wrote because the database had expired: its owner's error then says so.
+const expiredLabel = "expired"
+
+// Delete ends a database: its owner gets [ErrDeleted], its name is free again, forks of it keep what they need. It cannot be undone. Its objects go when a collector has been there, after the time
+// of grace (see [Client.Collect]). A Delete that was interrupted, at whatever step, is finished by the next one, or by a janitor; until then the database counts as one, and Open refuses it.
+//
+// Errors, for errors.Is: [ErrNotFound] when there is none, also when it was deleted before; [ErrProtected]; [ErrUnsynced] when the outcome is not known: run it again. Nine requests.
+func (c *Client) Delete(ctx context.Context, name string) error {
+	if err := ValidateName(name); err != nil {
+		return err
+	}
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	if err := remote.ProbeOnce(ctx, c.store); err != nil {
+		return wrap(name, "delete", err)
+	}
+	head, err := c.log(name).HeadHeader(ctx)
+	if err != nil {
+		return wrap(name, "delete", err)
+	}
+	if head == nil || head.Ends() {
+		return wrap(name, "delete", c.resumeDelete(ctx, name))
+	}
+	r, err := recordOf(ctx, c.store, name, head)
+	if err == nil {
+		err = c.end(ctx, head, r, name, catalog.Deleting)
+	}
+	if isUnknown(err) {
+		return &dbError{name, "delete", ErrUnsynced, fmt.Errorf("run it again, it may be deleted: %w", err)}
+	}
+	return wrap(name, "delete", err)
+}
+
+// end ends the incarnation that head is of. r is its index record, which goes to the state given; nil: it has none.
+func (c *Client) end(ctx context.Context, head *fence.Entry, r *catalog.Record, name, state string) (err error) {
+	// (1) The record says that it ends: from here on nothing stops that, no protection and no extension (If-Match).
+	if r != nil {
+		r, err = catalog.Change(ctx, c.store, r, func(r *catalog.Record) error { return mayEnd(r, state, c) })
+		if errors.Is(err, remote.ErrNotFound) { // another Delete has come to its end
+			r, err = nil, nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	fault("delete:marked")
+	// (2) The log says that it has ended (R7: the id, not the name). This is the acknowledgement.
+	d := fence.DeleteOptions{Head: head}
+	if r != nil && r.State == catalog.Expiring {
+		d.Label = expiredLabel
+	}
+	if _, err := c.log(name).Delete(ctx, head.ID, d); err != nil && !errors.Is(err, fence.ErrNoDatabase) { // gone is what we want
+		return err
+	}
+	fault("delete:ended")
+	// (3) The name is free. What is left is tidying up, also behind earlier deletions that were interrupted; when it fails, the next Delete or a janitor does it.
+	if r != nil {
+		err = c.tidy(ctx, r)
+	}
+	if err == nil {
+		_, err = c.tidyName(ctx, name)
+	}
+	if err != nil {
+		c.o.Logger.Debug("index record left behind", "database", name, "error", err)
+	}
+	return nil
+}
+
+// mayEnd makes r a record of a database that is being ended, or says why not.
+func mayEnd(r *catalog.Record, state string, c *Client) error {
+	switch {
+	case r.State == catalog.Deleting || r.State == catalog.Expiring: // begun before
+		return nil
+	case r.Protected:
+		return &dbError{r.Name, "delete", ErrProtected, errors.New("take the protection away with Update first")}
+	case state == catalog.Expiring && !r.Expired(c.o.time()):
+		return &dbError{r.Name, "expire", nil, fmt.Errorf("%w: it expires at %s", errNotExpired, r.ExpiresAt)}
+	}
+	r.State = state
+	return nil
+}
+
+var errNotExpired = errors.New("database has not expired")
+
+// tidy is what follows the end of an incarnation: a mark for collectors, and then its index record goes.
+func (c *Client) tidy(ctx context.Context, r *catalog.Record) error {
+	if err := catalog.MarkEnded(ctx, c.store, r, c.o.time().UTC()); err != nil {
+		return err
+	}
+	fault("delete:noted")
+	return catalog.Remove(ctx, c.store, r.Key())
+}
+
+// resumeDelete finishes deletions of a name without a live database. fence.ErrNoDatabase: there is none to finish.
+func (c *Client) resumeDelete(ctx context.Context, name string) error {
+	n, err := c.tidyName(ctx, name)
+	if err == nil && n == 0 {
+		return fence.ErrNoDatabase
+	}
+	return err
+}
+
+// tidyName finishes the deletions of a name whose end is in the log, and returns how many there were: one LIST when there are none.
+func (c *Client) tidyName(ctx context.Context, name string) (n int, err error) {
+	var ended []*catalog.Record
+	err = catalog.Records(ctx, c.store, name, func(r *catalog.Record) {
+		if r.State == catalog.Deleting || r.State == catalog.Expiring {
+			ended = append(ended, r)
+		}
+	})
+	if err != nil || len(ended) == 0 {
+		return 0, err
+	}
+	head, err := c.log(name).HeadHeader(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range ended {
+		if head != nil && head.ID.String() == r.ID && !head.Ends() { // another one, whose deletion has begun
+			continue
+		}
+		if err := c.tidy(ctx, r); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+// expire ends a database that has expired, for janitors. An extension and this cannot both win: the record is swapped to expiring first. errNotExpired: it was extended; ErrProtected.
+func (c *Client) expire(ctx context.Context, r *catalog.Record) error {
+	head, err := c.log(r.Name).HeadHeader(ctx)
+	switch {
+	case err != nil:
+	case head == nil || head.Ends() || head.ID.String() != r.ID:
+		if r.State == catalog.Deleting || r.State == catalog.Expiring { // interrupted before the end
+			err = c.tidy(ctx, r)
+		}
+	default:
+		err = c.end(ctx, head, r, r.Name, catalog.Expiring)
+	}
+	return wrap(r.Name, "expire", err)
+}
