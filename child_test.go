@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/tonbo-go/tonbo"
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/remote"
@@ -36,6 +38,8 @@ type job struct {
 	Exactly        bool          // the transactions are DB.Step's, each with its number as id, the same ones in each process
 	Janitor        bool          // do nothing but Client.Compact
 	Freeze         bool          // do nothing but freeze the database, and thaw it
+	Keys           int           // do nothing but Ensure that many instance keys at once ...
+	Callers        int           // ... each that many times
 	Compact        bool          // after the transactions, wait until the log has a base behind them
 	Beside         time.Duration // Options.SyncEvery, and a goroutine that calls Synced all the time
 	Close          bool          // Close at the end; otherwise the process kills itself
@@ -70,6 +74,7 @@ type event struct {
 //	wait     it waits for a line
 //	promoted Promote has returned nil
 //	step     Step of number Seq has returned nil, with the result Path
+//	ensured  Ensure of key Seq has returned generation Gen, database Path, started as Err says
 //	closed   Close has returned nil
 //	broken   a promise is broken, as Err says
 //	error    something else went wrong
@@ -138,6 +143,9 @@ func (c *child) run() error {
 	}
 	if c.Lazy {
 		o.Hydration = tonbo.HydrateNone
+	}
+	if c.Keys > 0 {
+		return c.ensure(ctx, o)
 	}
 	if c.Janitor || c.Freeze {
 		return c.manage(ctx, o)
@@ -217,6 +225,33 @@ func (c *child) manage(ctx context.Context, o tonbo.Options) error {
 		err = errors.New("nothing was compacted")
 	}
 	return err
+}
+
+// ensure ensures keys, each at a version that has to be migrated to.
+func (c *child) ensure(ctx context.Context, o tonbo.Options) error {
+	cl, err := tonbo.NewClient(o)
+	if err != nil {
+		return err
+	}
+	var g errgroup.Group
+	for n := range c.Keys * c.Callers {
+		g.Go(func() error {
+			key := fmt.Sprint("key-", n%c.Keys)
+			in, err := cl.Instances().Ensure(ctx, key, tonbo.EnsureOptions{Version: "v1", Migrate: func(ctx context.Context, tx *sql.Tx, from string) error {
+				_, err := tx.Exec("CREATE TABLE migrated AS SELECT ? AS by_process", os.Getpid())
+				return err
+			}})
+			if err != nil {
+				return fmt.Errorf("ensure %s: %w", key, err)
+			}
+			c.say(event{What: "ensured", commit: commit{n % c.Keys, in.Generation}, Path: in.DatabaseID, Err: string(in.Started)})
+			if err := in.DB.Close(); err != nil && !errors.Is(err, tonbo.ErrFenced) {
+				return err
+			}
+			return nil
+		})
+	}
+	return g.Wait()
 }
 
 // compacted waits until the last entry is a base, or another process has taken the database over.

@@ -15,6 +15,7 @@ type Client struct {
 	store     remote.Store // counted
 	counter   *remote.Counter
 	creations atomic.Int64 // begun: see limit.go
+	instances *Instances
 }
 
 // NewClient returns a client of the account that o names. It sends no request.
@@ -29,7 +30,9 @@ func NewClient(o Options) (*Client, error) {
 	}
 	o.Remote = store
 	counter := new(remote.Counter)
-	return &Client{o: o, store: remote.Counted(store, counter), counter: counter}, nil
+	c := &Client{o: o, store: remote.Counted(store, counter), counter: counter}
+	c.instances = &Instances{c: c, open: map[string]*shared{}}
+	return c, nil
 }
 
 // Requests counts what the client's own calls have cost so far: Create, Fork, Export and so on. A DB that it opens counts for itself, see [DB.Status].

@@ -27,6 +27,8 @@ type CreateOptions struct {
 	Frozen         bool              // Open and Rewind refuse it ([ErrFrozen]); it can be forked, read, exported and deleted. What a fork begins with, it inherits; that it is frozen, it does not
 	IfNotExists    bool              // no error when the database exists: the one that is there is returned
 	PageSize       int               // bytes, 512 to 65536, a power of two; default 4096, or Options.Pragmas["page_size"]
+
+	instance string // the instance key that it is made for
 }
 
 // check returns an [*OptionError] for what cannot be.
@@ -152,7 +154,7 @@ func (c *Client) beginAnew(ctx context.Context, name string, b creation) (*Datab
 func (c *Client) draft(name string, o CreateOptions, at time.Time) *catalog.Record {
 	expires, _ := expiry(at, o.ExpiresAt, o.TTL) // checked
 	return &catalog.Record{
-		Name: name, State: catalog.Making, CreatedAt: at, CreatedBy: c.o.Owner, ExpiresAt: expires, Metadata: o.Metadata, Protected: o.Protected, Frozen: o.Frozen,
+		Name: name, State: catalog.Making, CreatedAt: at, CreatedBy: c.o.Owner, ExpiresAt: expires, Metadata: o.Metadata, Protected: o.Protected, Frozen: o.Frozen, Instance: o.instance,
 	}
 }
 

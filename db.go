@@ -16,7 +16,8 @@ import (
 // A COMMIT returns as soon as the local copy has it (Options.Strict: when the remote has it). [DB.Synced] is the acknowledgement.
 type DB struct {
 	*sql.DB
-	h *handle
+	h     *handle
+	lease func() error // set by Ensure: gives a shared handle back, instead of Close
 }
 
 // Connections of a pool: few stay open, and none in an idle database, since each needs about a megabyte.
@@ -29,7 +30,7 @@ func newDB(h *handle) *DB {
 	db := sql.OpenDB(&connector{h: h, closes: true})
 	db.SetMaxIdleConns(maxIdleConns)
 	db.SetConnMaxIdleTime(maxConnIdleTime)
-	return &DB{db, h}
+	return &DB{DB: db, h: h}
 }
 
 // Synced returns nil only when the remote durably holds every commit that returned before the call, and a round trip that began after the
@@ -90,6 +91,9 @@ type sharedConnector struct{ driver.Connector }
 // Close closes the connections, ships what is unshipped (for at most Options.SyncTimeout) and lets go of the local copy. An error says what was not shipped; it stays
 // in the local copy, where the next Open in this directory finds it. A second Close does nothing.
 func (db *DB) Close() error {
+	if db.lease != nil {
+		return db.lease()
+	}
 	err := db.DB.Close() // closes the connector, if this is its pool
 	if db.h.ro != nil {
 		return errors.Join(err, db.h.ro.close())

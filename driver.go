@@ -127,7 +127,7 @@ func From(db *sql.DB) *DB {
 	if err != nil {
 		return nil
 	}
-	return &DB{db, h}
+	return &DB{DB: db, h: h}
 }
 
 // connector connects to one database.

@@ -29,6 +29,9 @@ type request struct {
 }
 
 func (r request) hash(o CreateOptions) (string, error) {
+	if o.instance != "" { // whoever asks first decides what it is; the others want the same one, whatever they would have made
+		r, o = request{Kind: "instance", Name: r.Name}, CreateOptions{}
+	}
 	r.ExpiresAt, r.TTL, r.Metadata, r.Protected, r.Frozen = o.ExpiresAt.UTC(), o.TTL, o.Metadata, o.Protected, o.Frozen
 	b, err := json.Marshal(r)
 	if err != nil {

@@ -58,7 +58,7 @@ func openHandle(ctx context.Context, name string, o Options) (_ *handle, err err
 	if err != nil {
 		return nil, err
 	}
-	if head == nil || head.Ends() {
+	if head == nil || head.Ends() || o.only != (fence.ID{}) && o.only != head.ID {
 		return nil, fence.ErrNoDatabase
 	}
 	rec := h.readRecord(ctx, head) // beside what follows; takeOver wants it
@@ -124,7 +124,7 @@ func (h *handle) takeOver(ctx context.Context, head *fence.Entry, rec *pendingRe
 	defer marked()
 	// (1) Claim. What Open has to read is read beside the LIST that confirms it.
 	var t *tailReader
-	owner, err := h.log.Claim(ctx, fence.ClaimOptions{Head: head, Load: func(ctx context.Context, o *fence.Owner) error {
+	owner, err := h.log.Claim(ctx, fence.ClaimOptions{Head: head, ID: h.o.only, Load: func(ctx context.Context, o *fence.Owner) error {
 		t = h.newTail(o.Prev())
 		return t.load(ctx, h.floor(o.Prev()))
 	}})

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/remote"
 )
 
@@ -63,6 +64,7 @@ type Options struct {
 	// Progress is called while long work goes on, from one goroutine at a time.
 	Progress func(Progress)
 
+	only  fence.ID         // the incarnation meant; zero: whichever is live
 	tune  *tuning          // for tests
 	clock func() time.Time // likewise; nil: time.Now
 }

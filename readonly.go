@@ -74,7 +74,7 @@ func OpenReadOnly(ctx context.Context, name string, o Options) (*DB, error) {
 		h.background.Add(1)
 		go r.follow(o.Follow)
 	}
-	return &DB{pool, h}, nil
+	return &DB{DB: pool, h: h}, nil
 }
 
 func (r *reader) open(ctx context.Context) error {

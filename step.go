@@ -99,6 +99,14 @@ func (db *DB) Step(ctx context.Context, thread, id string, fn func(context.Conte
 	return s, nil
 }
 
+// session is the session of a thread in a database of a version.
+func session(thread, version string) string {
+	if version == "" {
+		return thread
+	}
+	return thread + "-" + version
+}
+
 // step is the transaction.
 func (db *DB) step(ctx context.Context, thread, id string, fn func(context.Context, *sql.Tx) ([]byte, error)) (s Step, err error) {
 	h := db.h
@@ -118,19 +126,17 @@ func (db *DB) step(ctx context.Context, thread, id string, fn func(context.Conte
 	}
 	defer tx.Rollback() // after Commit it does nothing; it also cleans up when fn panics
 	// (2) Has it run? The caller's Synced covers what is read here.
-	var session, version sql.NullString
-	if err := tx.StmtContext(ctx, h.steps.find).QueryRowContext(ctx, thread, id).Scan(&session, &s.Result, &version); err != nil {
+	var in, version sql.NullString
+	if err := tx.StmtContext(ctx, h.steps.find).QueryRowContext(ctx, thread, id).Scan(&in, &s.Result, &version); err != nil {
 		h.steps.forget() // perhaps somebody dropped the tables
 		return s, wrap(h.name, "step", err)
 	}
-	if s.Replayed = session.Valid; s.Replayed {
-		s.Session = session.String
+	if s.Replayed = in.Valid; s.Replayed {
+		s.Session = in.String
 		return s, nil
 	}
 	// (3) It runs now, and its result is in the same transaction.
-	if s.Session = thread; version.Valid {
-		s.Session += "-" + version.String
-	}
+	s.Session = session(thread, version.String)
 	if s.Result, err = fn(ctx, tx); err != nil {
 		return s, err
 	}

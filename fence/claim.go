@@ -12,6 +12,8 @@ import (
 type ClaimOptions struct {
 	// Head is what Head returned, to save the first look. However old it is, the claim is safe: R3 finds out.
 	Head *Entry
+	// ID is the incarnation meant: with another one, or none, live, ErrNoDatabase. Zero: whichever is live.
+	ID ID
 	// Load reads what the new owner needs, beside the LIST that confirms the claim. Until Claim returns, the Owner tells its position and refuses
 	// everything else; after an error, for ever. Load is called again with another Owner, and what it read is to be thrown away, when the LIST shows that the claim is a ghost or has
 	// been passed; its ctx ends then. Claim waits for it.
@@ -27,7 +29,11 @@ type ClaimOptions struct {
 // Claim takes the database over (R3): it is the next generation, and from now on no older owner's Append or Check succeeds. LIST, GET, PUT, LIST.
 // ErrNoDatabase, ErrFrozen, ErrBusy. An error that is remote.ErrUnknown: a claim of nobody may be in the log; claim again.
 func (l *Log) Claim(ctx context.Context, c ClaimOptions) (*Owner, error) {
-	o, err := l.take(ctx, takeover{kind: Claim, head: c.Head, load: c.Load, once: c.IfClosed, draft: func(_ context.Context, head, e *Entry) error {
+	var id *ID
+	if c.ID != (ID{}) {
+		id = &c.ID
+	}
+	o, err := l.take(ctx, takeover{kind: Claim, head: c.Head, id: id, load: c.Load, once: c.IfClosed, draft: func(_ context.Context, head, e *Entry) error {
 		if c.IfClosed && head.Kind != Close {
 			return ErrBusy
 		}
@@ -48,8 +54,9 @@ func (l *Log) Claim(ctx context.Context, c ClaimOptions) (*Owner, error) {
 
 // DeleteOptions of Delete.
 type DeleteOptions struct {
-	Head  *Entry // what Head or HeadHeader returned, to save the first look; however old it is (R3)
-	Label string // why, for the owner that finds the entry behind its own
+	Stored func(e *Entry) // is told the delete, if this call has stored it
+	Head   *Entry         // what Head or HeadHeader returned, to save the first look; however old it is (R3)
+	Label  string         // why, for the owner that finds the entry behind its own
 }
 
 // Delete ends an incarnation (R7): id, or the live one when id is zero. It returns the id that it aimed at. ErrNoDatabase when that was not live at
@@ -69,6 +76,9 @@ func (l *Log) Delete(ctx context.Context, id ID, opts ...DeleteOptions) (ID, err
 	}
 	if err != nil {
 		return id, fmt.Errorf("delete %q: %w", l.name, err)
+	}
+	if d.Stored != nil {
+		d.Stored(o.Entry())
 	}
 	return o.ID(), nil
 }
@@ -126,7 +136,7 @@ type takeover struct {
 	kind  Kind
 	head  *Entry
 	read  remote.GetOptions // how much of the head the new owner needs
-	id    *ID               // delete, rewind: the incarnation meant; zero until the first look
+	id    *ID               // the incarnation meant; zero until the first look; nil: claim whichever is live
 	once  bool
 	load  func(context.Context, *Owner) error
 	draft func(ctx context.Context, head, e *Entry) error // fills in e, or refuses; errLookAgain

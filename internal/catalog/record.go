@@ -44,6 +44,7 @@ type Record struct {
 	Frozen         bool              `json:"frozen,omitempty"` // as it was created, or last changed by way of the record; the log decides
 	Parent         *Point            `json:"parent,omitempty"` // a fork's
 	IdempotencyKey string            `json:"idempotency_key,omitempty"`
+	Instance       string            `json:"instance,omitempty"` // the instance key that has it, or had
 
 	rest map[string]json.RawMessage // fields of a later version: whoever swaps a record keeps them
 	etag string
@@ -86,7 +87,7 @@ func (r *Record) encode() ([]byte, error) {
 }
 
 // fieldNames are those that this version knows, set or not.
-var fieldNames = []string{"format", "name", "id", "slot", "state", "created_at", "created_by", "expires_at", "metadata", "protected", "frozen", "parent", "idempotency_key"}
+var fieldNames = []string{"format", "name", "id", "slot", "state", "created_at", "created_by", "expires_at", "metadata", "protected", "frozen", "parent", "idempotency_key", "instance"}
 
 func decodeRecord(store, key string, o remote.Object) (*Record, error) {
 	r := &Record{etag: o.ETag}
