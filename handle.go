@@ -44,6 +44,7 @@ type handle struct {
 	fencing chan struct{} // closed when the consequences of being fenced are drawn; nil: not fenced
 	cold    bool          // the local copy was rebuilt
 	closed  bool
+	discard bool          // close throws the local copy away, with what was not shipped
 	moving  chan struct{} // while a Reopen runs; closed when it has ended
 
 	shut   context.CancelFunc // ends opened
@@ -212,7 +213,7 @@ func (h *handle) close() error {
 		<-moving
 	}
 	h.mu.Lock()
-	vdb, ended := h.vdb, h.err
+	vdb, ended, discard := h.vdb, h.err, h.discard
 	h.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(context.Background(), h.o.SyncTimeout)
@@ -222,12 +223,11 @@ func (h *handle) close() error {
 	vdb.Refuse(closing)
 	fault("close:refused")
 	h.stopCompaction()
-	if ended == nil {
-		h.settleLog(ctx)
-	}
 	// (2) Ship the last ones, in the close entry.
 	var err error
-	if ended == nil {
+	if discard {
+	} else if ended == nil {
+		h.settleLog(ctx)
 		err = h.closeLog(ctx)
 	} else if commits, _ := vdb.Pending(); commits > 0 { // nil would say that the remote has them
 		err = h.unsynced("close", ended)
@@ -245,6 +245,9 @@ func (h *handle) close() error {
 	}
 	h.unshare()
 	fault("close:detached")
+	if discard {
+		return errors.Join(err, wrap(h.name, "close", h.dir.Remove()))
+	}
 	if err == nil && ended == nil {
 		if cerr := h.dir.CleanClose(); cerr != nil {
 			h.o.Logger.Debug("close not recorded", "database", h.name, "error", cerr)

@@ -216,6 +216,20 @@ func (d *Dir) Close() error {
 	return errors.Join(err, unlockFile(d.lock), d.lock.Close())
 }
 
+// Remove is Close, and all of the directory goes: the database, what is known of it, the lock. Files kept aside stay.
+func (d *Dir) Remove() error {
+	err := d.Reset()
+	if err = errors.Join(err, d.Close()); err != nil {
+		return err
+	}
+	for _, n := range []string{stateName, lockName, ""} {
+		if err := os.Remove(filepath.Join(d.path, n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove %s: %w", d.path, err)
+		}
+	}
+	return nil
+}
+
 // fault is the test's hook at a step.
 func (d *Dir) fault(step string) error {
 	if d.o.Fault == nil {

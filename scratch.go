@@ -1,0 +1,309 @@
+package tonbo
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Metadata of databases that Scratch and Explore make: a janitor finds those of processes that died by ScratchKind.
+const (
+	MetadataKind   = "kind"   // ScratchKind
+	MetadataTask   = "task"   // what the database is for
+	MetadataGolden = "golden" // what it was forked from
+	ScratchKind    = "agent-scratch-db"
+)
+
+const (
+	scratchTTL     = time.Hour        // of a database whose process dies
+	scratchCleanup = 30 * time.Second // for the deletion, whatever became of the caller's ctx
+)
+
+// Scratch runs fn on a fork of golden that nobody else has, and deletes the fork when fn has returned, also when it panics or ctx ends. Nothing of it is kept, here or in the remote: fn may let a model do
+// what it likes with it. When this process dies first, the fork expires after an hour. task says what it is for, in the fork's metadata; up to 256 bytes.
+//
+// The error is fn's, with that of the deletion if there is one. Use [Diff] and [Promote] in fn to keep some of what was done.
+func Scratch(ctx context.Context, c *Client, golden, task string, fn func(context.Context, *DB) error) (err error) {
+	s, err := c.scratch(ctx, golden, nil, scratchName(golden), CreateOptions{TTL: scratchTTL, Metadata: scratchMetadata(nil, golden, task)})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.remove(ctx)) }()
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	s.db.h.throwAway()
+	return fn(ctx, s.db)
+}
+
+func scratchMetadata(m map[string]string, golden, task string) map[string]string {
+	r := map[string]string{MetadataKind: ScratchKind, MetadataGolden: golden, MetadataTask: task}
+	maps.Copy(r, m)
+	return r
+}
+
+func scratchName(golden string) string {
+	var tag [8]byte
+	rand.Read(tag[:])
+	suffix := fmt.Sprintf(".scratch-%x", tag)
+	return golden[:min(len(golden), 200-len(suffix))] + suffix
+}
+
+// scratch is a fork that is thrown away.
+type scratch struct {
+	c  *Client
+	d  *Database
+	db *DB // nil: not open
+}
+
+func (c *Client) scratch(ctx context.Context, golden string, at At, name string, o CreateOptions) (*scratch, error) {
+	d, err := c.Fork(ctx, golden, name, ForkOptions{CreateOptions: o, At: at})
+	if err != nil {
+		if errors.Is(err, ErrUnsynced) { // it may exist: it expires
+			c.o.Logger.Debug("a scratch database may have been left behind; it expires", "database", name, "error", err)
+		}
+		return nil, err
+	}
+	return &scratch{c: c, d: d}, nil
+}
+
+func (s *scratch) open(ctx context.Context) (err error) {
+	s.db, err = s.c.Open(ctx, s.d.Name)
+	return err
+}
+
+// remove deletes the fork and its local copy.
+func (s *scratch) remove(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), scratchCleanup)
+	defer cancel()
+	var err error
+	if s.db != nil {
+		s.db.h.throwAway()
+		err = s.db.Close()
+	}
+	if derr := s.c.Delete(ctx, s.d.Name); derr != nil && !errors.Is(derr, ErrNotFound) {
+		err = errors.Join(err, fmt.Errorf("scratch database %s is left; it expires at %s, and a janitor deletes it then: %w", s.d.Name, s.d.ExpiresAt.UTC().Format(time.RFC3339), derr))
+	}
+	return err
+}
+
+// throwAway makes Close ship nothing and remove the local copy.
+func (h *handle) throwAway() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.discard = true
+}
+
+// Candidate is one of the ways that Explore tries.
+type Candidate struct {
+	Name string                           // for results and metadata; up to 256 bytes
+	Run  func(context.Context, *DB) error // works on a fork of its own
+}
+
+// ExploreOptions of Explore.
+type ExploreOptions struct {
+	// Score says how good a candidate's database is after Run; the highest wins, of equals the first. Required.
+	Score       func(context.Context, *DB) (float64, error)
+	At          At                // the source's point; nil: its head, the same for all
+	Concurrency int               // candidates at once; default 4
+	TTL         time.Duration     // after which a fork expires if this process dies; default 1 h
+	Metadata    map[string]string // of the forks, beside kind, task and golden
+}
+
+// ExploreResult tells what came of it.
+type ExploreResult struct {
+	Winner     *Database // kept, without expiry; nil: no candidate succeeded
+	Index      int       // of the winner; -1
+	Candidates []CandidateResult
+}
+
+// CandidateResult is one candidate's.
+type CandidateResult struct {
+	Name  string
+	Score float64
+	Err   error // of its fork, Run or Score; nil: it was in the running
+}
+
+// Explore runs each candidate on a fork of source of its own, all from the same point, scores their databases, keeps the best one, and deletes the others, also when one panics or ctx ends: then
+// none is kept. The winner's database is synced and closed; it does not expire. The error is nil when there is a winner; it names each candidate's failure when all have failed. What could not be deleted is in
+// the error, too: it expires.
+func Explore(ctx context.Context, c *Client, source string, candidates []Candidate, o ExploreOptions) (*ExploreResult, error) {
+	switch {
+	case len(candidates) == 0:
+		return nil, errors.New("explore: no candidates")
+	case o.Score == nil:
+		return nil, errors.New("explore: ExploreOptions.Score is not set")
+	}
+	if o.Concurrency <= 0 {
+		o.Concurrency = 4
+	}
+	if o.TTL <= 0 {
+		o.TTL = scratchTTL
+	}
+	e := &exploration{c: c, o: o, source: source, candidates: candidates, best: -1, forks: make([]*scratch, len(candidates))}
+	e.r = &ExploreResult{Index: -1, Candidates: make([]CandidateResult, len(candidates))}
+	// (1) One point for all.
+	if err := e.fix(ctx); err != nil {
+		return nil, err
+	}
+	// (2) Whatever happens from here on, what has not won is deleted.
+	kept := -1
+	func() {
+		defer func() { e.left = errors.Join(e.left, e.removeAllBut(ctx, kept)) }()
+		e.run(ctx)
+		if e.panicked != nil || ctx.Err() != nil || e.best < 0 {
+			return
+		}
+		// (3) The winner.
+		if err := e.keep(ctx); err != nil {
+			e.r.Candidates[e.best].Err = err
+			return
+		}
+		kept = e.best
+	}()
+	if e.panicked != nil {
+		panic(e.panicked)
+	}
+	if err := ctx.Err(); err != nil {
+		return e.r, errors.Join(fmt.Errorf("explore %s: %w", source, err), e.left)
+	}
+	if kept < 0 {
+		var all []error
+		for _, r := range e.r.Candidates {
+			if r.Err != nil {
+				all = append(all, fmt.Errorf("candidate %s: %w", r.Name, r.Err))
+			}
+		}
+		return e.r, errors.Join(fmt.Errorf("explore %s: no candidate succeeded: %w", source, errors.Join(all...)), e.left)
+	}
+	e.r.Winner, e.r.Index = e.forks[kept].d, kept
+	return e.r, e.left
+}
+
+// exploration is one Explore.
+type exploration struct {
+	c          *Client
+	o          ExploreOptions
+	source     string
+	candidates []Candidate
+	r          *ExploreResult
+
+	mu       sync.Mutex // guards what follows, while candidates run
+	forks    []*scratch
+	best     int
+	panicked any
+	left     error // of deletions
+}
+
+// fix makes o.At one point.
+func (e *exploration) fix(ctx context.Context) error {
+	if e.o.At != nil {
+		return nil
+	}
+	d, err := e.c.Get(ctx, e.source)
+	if err != nil {
+		return err
+	}
+	e.o.At = d.Head
+	return nil
+}
+
+func (e *exploration) run(ctx context.Context) {
+	g := new(errgroup.Group)
+	g.SetLimit(e.o.Concurrency)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for n := range e.candidates {
+		e.r.Candidates[n].Name = e.candidates[n].Name
+		g.Go(func() error {
+			defer func() {
+				if p := recover(); p != nil {
+					e.mu.Lock()
+					defer e.mu.Unlock()
+					e.panicked = p
+					cancel() // the others may stop
+				}
+			}()
+			score, err := e.try(ctx, n)
+			if loser := e.note(n, score, err); loser != nil {
+				err := loser.remove(ctx)
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				e.left = errors.Join(e.left, err)
+			}
+			return nil
+		})
+	}
+	g.Wait()
+}
+
+// note records a candidate's result, and returns the fork that cannot win any more.
+func (e *exploration) note(n int, score float64, err error) (loser *scratch) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.r.Candidates[n].Score, e.r.Candidates[n].Err = score, err
+	lost := n
+	if err == nil && (e.best < 0 || score > e.r.Candidates[e.best].Score || score == e.r.Candidates[e.best].Score && n < e.best) {
+		lost, e.best = e.best, n
+	}
+	if lost >= 0 {
+		loser, e.forks[lost] = e.forks[lost], nil
+	}
+	return loser
+}
+
+// try runs one candidate. Its database stays open while it may win.
+func (e *exploration) try(ctx context.Context, n int) (float64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	cand := e.candidates[n]
+	s, err := e.c.scratch(ctx, e.source, e.o.At, scratchName(e.source), CreateOptions{TTL: e.o.TTL, Metadata: scratchMetadata(e.o.Metadata, e.source, cand.Name)})
+	if err != nil {
+		return 0, err
+	}
+	e.mu.Lock()
+	e.forks[n] = s
+	e.mu.Unlock()
+	if err := s.open(ctx); err != nil {
+		return 0, err
+	}
+	if err := cand.Run(ctx, s.db); err != nil {
+		return 0, err
+	}
+	return e.o.Score(ctx, s.db)
+}
+
+// keep syncs and closes the winner, and takes its expiry away.
+func (e *exploration) keep(ctx context.Context) error {
+	s := e.forks[e.best]
+	if err := s.db.Synced(ctx); err != nil {
+		return err
+	}
+	never := time.Time{}
+	d, err := e.c.Update(ctx, s.d.Name, UpdateOptions{ExpiresAt: &never})
+	if err != nil {
+		return err
+	}
+	if err := s.db.Close(); err != nil {
+		return err
+	}
+	s.d, s.db = d, nil
+	return nil
+}
+
+func (e *exploration) removeAllBut(ctx context.Context, kept int) error {
+	var errs []error
+	for n, s := range e.forks {
+		if s != nil && n != kept {
+			errs = append(errs, s.remove(ctx))
+		}
+	}
+	return errors.Join(errs...)
+}
