@@ -57,7 +57,8 @@ func (c *Client) end(ctx context.Context, head *fence.Entry, r *catalog.Record, 
 	}
 	fault("delete:marked")
 	// (2) The log says that it has ended (R7: the id, not the name). This is the acknowledgement.
-	d := fence.DeleteOptions{Head: head}
+	var ended *fence.Entry
+	d := fence.DeleteOptions{Head: head, Stored: func(e *fence.Entry) { ended = e }}
 	if r != nil && r.State == catalog.Expiring {
 		d.Label = expiredLabel
 	}
@@ -67,7 +68,7 @@ func (c *Client) end(ctx context.Context, head *fence.Entry, r *catalog.Record, 
 	fault("delete:ended")
 	// (3) The name is free. What is left is tidying up, also behind earlier deletions that were interrupted; when it fails, the next Delete or a janitor does it.
 	if r != nil {
-		err = c.tidy(ctx, r)
+		err = c.tidy(ctx, r, ended)
 	}
 	if err == nil {
 		_, err = c.tidyName(ctx, name)
@@ -94,13 +95,43 @@ func mayEnd(r *catalog.Record, state string, c *Client) error {
 
 var errNotExpired = errors.New("database has not expired")
 
-// tidy is what follows the end of an incarnation: a mark for collectors, and then its index record goes.
-func (c *Client) tidy(ctx context.Context, r *catalog.Record) error {
+// tidy is what follows the end of an incarnation: what it has used is kept for the account's usage, a mark for collectors is put, and then its index record goes. end is its delete; nil: look it up.
+func (c *Client) tidy(ctx context.Context, r *catalog.Record, end *fence.Entry) (err error) {
+	if end == nil {
+		if end, err = c.endOf(ctx, r); err != nil {
+			return err
+		}
+	}
+	if end != nil {
+		if err := catalog.PutTotals(ctx, c.store, r.Name, end); err != nil {
+			return err
+		}
+	}
+	fault("delete:totals")
 	if err := catalog.MarkEnded(ctx, c.store, r, c.o.time().UTC()); err != nil {
 		return err
 	}
 	fault("delete:noted")
 	return catalog.Remove(ctx, c.store, r.Key())
+}
+
+// endOf finds the delete of an incarnation. It is never collected (R5), and stands at the head, or right below the next incarnation's create and what was never made in between. Nil: there is none.
+func (c *Client) endOf(ctx context.Context, r *catalog.Record) (*fence.Entry, error) {
+	l := c.log(r.Name)
+	e, err := l.HeadHeader(ctx)
+	for err == nil && e != nil && e.Slot > r.Slot {
+		if e.Kind == fence.Delete && e.ID.String() == r.ID {
+			return e, nil
+		}
+		below := e.Slot - 1
+		if b := e.Usage.Begin; b > 0 && e.ID.String() != r.ID { // a later incarnation's: below its create
+			below = min(below, b-1)
+		}
+		if e, err = l.ReadHeader(ctx, below); errors.Is(err, remote.ErrNotFound) {
+			return nil, nil
+		}
+	}
+	return nil, err
 }
 
 // resumeDelete finishes deletions of a name without a live database. fence.ErrNoDatabase: there is none to finish.
@@ -131,7 +162,7 @@ func (c *Client) tidyName(ctx context.Context, name string) (n int, err error) {
 		if head != nil && head.ID.String() == r.ID && !head.Ends() { // another one, whose deletion has begun
 			continue
 		}
-		if err := c.tidy(ctx, r); err != nil {
+		if err := c.tidy(ctx, r, nil); err != nil {
 			return n, err
 		}
 		n++
@@ -146,7 +177,7 @@ func (c *Client) expire(ctx context.Context, r *catalog.Record) error {
 	case err != nil:
 	case head == nil || head.Ends() || head.ID.String() != r.ID:
 		if r.State == catalog.Deleting || r.State == catalog.Expiring { // interrupted before the end
-			err = c.tidy(ctx, r)
+			err = c.tidy(ctx, r, nil)
 		}
 	default:
 		err = c.end(ctx, head, r, r.Name, catalog.Expiring)

@@ -2,9 +2,13 @@ package tonbo
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/catalog"
 	"github.com/tonbo-go/tonbo/internal/segment"
 	"github.com/tonbo-go/tonbo/remote"
 )
@@ -44,23 +48,87 @@ func (u *Usage) add(t *segment.Usage, at, until time.Time) {
 }
 
 // Usage tells what a database has cost: two requests, and a LIST for each 1,000 of its objects. [ErrNotFound] when there is none of that name.
+//
+// name "": all databases of the account together, also those that were deleted. That takes a LIST for each 1,000 objects of the account, and two requests for each live database.
 func (c *Client) Usage(ctx context.Context, name string) (*Usage, error) {
+	if name == "" {
+		u, err := c.accountUsage(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("usage of the account: %w", public(err))
+		}
+		return u, nil
+	}
 	if err := ValidateName(name); err != nil {
 		return nil, err
 	}
-	head, err := c.log(name).HeadHeader(ctx)
-	if err == nil && (head == nil || head.Ends()) {
+	u := &Usage{Name: name}
+	live, err := c.addUsage(ctx, u, name)
+	if err == nil && !live {
 		err = fence.ErrNoDatabase
+	}
+	if err == nil {
+		u.StoredBytes, err = storedUnder(ctx, c.store, "db/"+name+"/")
 	}
 	if err != nil {
 		return nil, wrap(name, "usage", err)
 	}
-	u := &Usage{Name: name, Databases: 1}
-	u.add(&head.Usage, head.Time, time.Now())
-	if u.StoredBytes, err = storedUnder(ctx, c.store, "db/"+name+"/"); err != nil {
-		return nil, wrap(name, "usage", err)
-	}
 	return u, nil
+}
+
+// addUsage adds what the live database of a name has used. False: there is none.
+func (c *Client) addUsage(ctx context.Context, u *Usage, name string) (bool, error) {
+	head, err := c.log(name).HeadHeader(ctx)
+	if err != nil || head == nil || head.Ends() {
+		return false, err
+	}
+	u.Databases++
+	u.add(&head.Usage, head.Time, time.Now())
+	return true, nil
+}
+
+func (c *Client) accountUsage(ctx context.Context) (*Usage, error) {
+	u := &Usage{}
+	// (1) Those that have ended.
+	if err := catalog.Totals(ctx, c.store, func(t segment.Usage) { u.add(&t, time.Time{}, time.Time{}) }); err != nil {
+		return nil, err
+	}
+	// (2) Those that live.
+	var names []string
+	if err := catalog.Names(ctx, c.store, "", "", func(name string, _ []catalog.Incarnation) bool { names = append(names, name); return true }); err != nil {
+		return nil, err
+	}
+	each := make([]Usage, len(names))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallelRows)
+	for n, name := range names {
+		g.Go(func() error { _, err := c.addUsage(gctx, &each[n], name); return err })
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	for n := range each {
+		u.merge(&each[n])
+	}
+	// (3) All that is stored, the small objects beside the logs included.
+	var err error
+	u.StoredBytes, err = storedUnder(ctx, c.store, "")
+	return u, err
+}
+
+// merge adds b's totals.
+func (u *Usage) merge(b *Usage) {
+	u.Databases += b.Databases
+	u.Creates += b.Creates
+	u.Opens += b.Opens
+	u.Commits += b.Commits
+	u.WriteUnits += b.WriteUnits
+	u.BytesShipped += b.BytesShipped
+	u.BytesFetched += b.BytesFetched
+	u.Requests = Requests{
+		Put: u.Requests.Put + b.Requests.Put, Get: u.Requests.Get + b.Requests.Get, Head: u.Requests.Head + b.Requests.Head, List: u.Requests.List + b.Requests.List,
+		Delete: u.Requests.Delete + b.Requests.Delete, BytesUp: u.BytesShipped, BytesDown: u.BytesFetched,
+	}
+	u.StorageByteDays += b.StorageByteDays
 }
 
 // storedUnder adds up the sizes of the objects whose keys begin with prefix.

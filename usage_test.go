@@ -101,6 +101,33 @@ func TestUsageOfARewoundDatabaseGoesOn(t *testing.T) {
 	}
 }
 
+func TestUsageOfTheAccountOutlivesItsDatabases(t *testing.T) {
+	ctx := context.Background()
+	a := newAccount(t)
+	for _, name := range []string{"a", "b", "c"} {
+		a.create(name)
+		db := open(t, name, a.machine())
+		exec(t, db, "CREATE TABLE t(x)")
+		exec(t, db, "INSERT INTO t VALUES(1)")
+		closeDB(t, db)
+	}
+	before := usage(t, a, "")
+	if before.Databases != 3 || before.Creates != 3 || before.Opens != 3 || before.Commits != 6 || before.WriteUnits != 3+3+6 || before.Requests.Put == 0 || before.StoredBytes == 0 {
+		t.Errorf("three databases: %+v", before)
+	}
+	c := a.client()
+	for _, name := range []string{"a", "b"} {
+		if err := c.Delete(ctx, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.create("a") // the name is used again
+	after := usage(t, a, "")
+	if after.Databases != 2 || after.Creates != 4 || after.Opens != 3 || after.Commits != 6 || after.WriteUnits != 4+3+6 || after.Requests != before.Requests {
+		t.Errorf("two deleted, one made: %+v, before %+v", after, before)
+	}
+}
+
 func TestUsageOfWhatIsNotThere(t *testing.T) {
 	c, err := tonbo.NewClient(newAccount(t).machine())
 	if err != nil {
