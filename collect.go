@@ -28,6 +28,17 @@ type CollectReport struct {
 	Keys                   []string
 }
 
+func (c *CollectReport) add(r *gc.Report) {
+	c.Slots += r.Slots
+	c.Segments += r.Segments
+	c.Bases += r.Bases
+	c.Pins += r.Pins
+	c.Records += r.Records
+	c.Bytes += r.Bytes
+	c.Denied += r.Denied
+	c.Keys = append(c.Keys, r.Garbage...)
+}
+
 // Collect deletes what nothing under a name needs any more: what is older than the history window (Options.History of its owners) and has no label, what
 // compaction has replaced, and what deleted databases left. It may be called at any time and by anyone whose key may list, read and delete, beside owners, readers,
 // forks and other collectors; it never deletes what is needed. A key that may not delete gets a report that says so. Owners collect by themselves, too, as far as
@@ -40,9 +51,9 @@ func (c *Client) Collect(ctx context.Context, name string, o CollectOptions) (*C
 	if err != nil {
 		return nil, wrap(name, "collect", err)
 	}
-	return &CollectReport{
-		Slots: r.Slots, Segments: r.Segments, Bases: r.Bases, Pins: r.Pins, Records: r.Records, Bytes: r.Bytes, Denied: r.Denied, Keys: r.Garbage,
-	}, nil
+	report := new(CollectReport)
+	report.add(r)
+	return report, nil
 }
 
 // released is this owner's word on objects of its own generation that nothing stands on from a slot of the log on, nor ever will: of the newest generation only the owner knows
