@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/examples/internal/child"
 	"github.com/tonbo-go/tonbo/examples/internal/show"
 	"github.com/tonbo-go/tonbo/examples/internal/stdlib"
 )
@@ -27,8 +28,8 @@ type orchestrator struct {
 	packages []string
 	out      *show.Show
 
-	children []*child
-	acked    map[int]ack // by step
+	sandboxes []*sandbox
+	acked     map[int]ack // by step
 }
 
 // ack is a step that a sandbox said to be acknowledged: from then on it must never be lost.
@@ -50,7 +51,7 @@ func orchestrate(ctx context.Context, o orchestratorOptions, out *show.Show) (er
 		return err
 	}
 	defer func() {
-		r.endChildren()
+		r.endSandboxes()
 		if rerr := os.RemoveAll(r.dir); err == nil {
 			err = rerr
 		}
@@ -77,7 +78,7 @@ func orchestrate(ctx context.Context, o orchestratorOptions, out *show.Show) (er
 	if _, err := r.follow(ctx, third, func(e event) bool { return e.Kind == "done" }); err != nil {
 		return err
 	}
-	if err := third.stop(); err != nil {
+	if err := third.Stop(); err != nil {
 		return err
 	}
 	r.out.Say("sandbox 3 did the rest, to step %d", n)
@@ -105,18 +106,18 @@ func (r *orchestrator) options(who string) tonbo.Options {
 }
 
 // start starts the next sandbox, in a new directory.
-func (r *orchestrator) start(ctx context.Context) (*child, error) {
-	number := len(r.children) + 1
-	c, err := startChild(ctx, number, filepath.Join(r.dir, fmt.Sprintf("sandbox-%d", number)), r.o.url, r.o.name, r.source, len(r.packages))
+func (r *orchestrator) start(ctx context.Context) (*sandbox, error) {
+	number := len(r.sandboxes) + 1
+	c, err := startSandbox(ctx, number, r.dir, r.o.url, r.o.name, r.source, len(r.packages))
 	if err != nil {
 		return nil, err
 	}
-	r.children = append(r.children, c)
+	r.sandboxes = append(r.sandboxes, c)
 	return c, nil
 }
 
 // follow takes in what a sandbox reports until stop says that this was the event waited for, which it returns.
-func (r *orchestrator) follow(ctx context.Context, c *child, stop func(event) bool) (event, error) {
+func (r *orchestrator) follow(ctx context.Context, c *sandbox, stop func(event) bool) (event, error) {
 	for {
 		e, err := c.next(ctx)
 		if err != nil {
@@ -136,7 +137,7 @@ func (r *orchestrator) follow(ctx context.Context, c *child, stop func(event) bo
 }
 
 // loseMachine runs the first sandbox up to a step, kills it there and deletes all that it had.
-func (r *orchestrator) loseMachine(ctx context.Context, at int) (*child, error) {
+func (r *orchestrator) loseMachine(ctx context.Context, at int) (*sandbox, error) {
 	c, err := r.start(ctx)
 	if err != nil {
 		return nil, err
@@ -144,14 +145,14 @@ func (r *orchestrator) loseMachine(ctx context.Context, at int) (*child, error) 
 	if _, err := r.follow(ctx, c, func(e event) bool { return e.Kind == "step" && e.Step >= at }); err != nil {
 		return nil, err
 	}
-	if err := c.kill(); err != nil {
+	if err := c.Kill(); err != nil {
 		return nil, fmt.Errorf("kill sandbox %d: %w", c.number, err)
 	}
 	// What it said before it died counts.
-	if _, err := r.follow(ctx, c, func(event) bool { return false }); !errors.Is(err, errEnded) {
+	if _, err := r.follow(ctx, c, func(event) bool { return false }); !errors.Is(err, child.ErrEnded) {
 		return nil, err
 	}
-	if err := os.RemoveAll(c.dir); err != nil {
+	if err := os.RemoveAll(c.Dir); err != nil {
 		return nil, err
 	}
 	r.out.Say("sandbox %d killed after step %d, its directory deleted", c.number, r.lastAcked())
@@ -159,7 +160,7 @@ func (r *orchestrator) loseMachine(ctx context.Context, at int) (*child, error) 
 }
 
 // resume runs the second sandbox, on a machine that has nothing, up to a step.
-func (r *orchestrator) resume(ctx context.Context, before *child, at int) (*child, error) {
+func (r *orchestrator) resume(ctx context.Context, before *sandbox, at int) (*sandbox, error) {
 	c, err := r.start(ctx)
 	if err != nil {
 		return nil, err
@@ -175,7 +176,7 @@ func (r *orchestrator) resume(ctx context.Context, before *child, at int) (*chil
 }
 
 // takeOver starts the third sandbox while the second is at work, and shows what becomes of the second.
-func (r *orchestrator) takeOver(ctx context.Context, second *child) (*child, error) {
+func (r *orchestrator) takeOver(ctx context.Context, second *sandbox) (*sandbox, error) {
 	r.out.Say("sandbox 3 takes over while sandbox 2 goes on")
 	third, err := r.start(ctx)
 	if err != nil {
@@ -189,8 +190,8 @@ func (r *orchestrator) takeOver(ctx context.Context, second *child) (*child, err
 	if err != nil {
 		return nil, err
 	}
-	err = second.wait()
-	r.out.Check("the second sandbox is refused with ErrFenced", second.cmd.ProcessState.ExitCode() == exitFenced, "it ended with %v", err)
+	err = second.Wait()
+	r.out.Check("the second sandbox is refused with ErrFenced", second.ExitCode() == exitFenced, "it ended with %v", err)
 	r.out.Say("sandbox 2 is refused: %s", refused.Error)
 	r.resumedAt(second, third, opened, r.lastAcked())
 	if refused.Lost != "" {
@@ -218,7 +219,7 @@ func (r *orchestrator) showLost(ctx context.Context, path string) error {
 
 // resumedAt checks where a sandbox goes on: after the last step that the one before it acknowledged. One more can be there: a step whose
 // Synced reached the remote while its process was dying, so that nobody was told.
-func (r *orchestrator) resumedAt(before, c *child, opened event, acked int) {
+func (r *orchestrator) resumedAt(before, c *sandbox, opened event, acked int) {
 	r.out.Say("sandbox %d resumes at step %d: sandbox %d acknowledged steps up to %d (cold start, first row after %s)",
 		c.number, opened.Step+1, before.number, acked, opened.Stats.FirstRow.Round(time.Millisecond))
 	if opened.Step == acked+1 {
@@ -237,14 +238,9 @@ func (r *orchestrator) lastAcked() (last int) {
 	return last
 }
 
-// endChildren ends what still runs, and waits for it.
-func (r *orchestrator) endChildren() {
-	for _, c := range r.children {
-		c.stdin.Close()
-	}
-	for _, c := range r.children {
-		late := time.AfterFunc(stopTimeout, func() { c.kill() })
-		c.wait()
-		late.Stop()
+// endSandboxes ends what still runs, and waits for it.
+func (r *orchestrator) endSandboxes() {
+	for _, c := range r.sandboxes {
+		c.End()
 	}
 }

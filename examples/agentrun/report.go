@@ -149,7 +149,7 @@ func (r *orchestrator) table() error {
 		table = append(table, []string{name, fmt.Sprint(s.Steps), fmt.Sprint(s.Commits), show.Bytes(s.Written), show.Bytes(q.BytesUp),
 			fmt.Sprint(q.Put), fmt.Sprint(q.Get + q.Head), fmt.Sprint(q.List), firstRow})
 	}
-	for _, c := range r.children {
+	for _, c := range r.sandboxes {
 		s := c.last.Stats
 		row(fmt.Sprint(c.number), s.FirstRow.Round(100*time.Microsecond).String(), s)
 		sum.Steps, sum.Commits, sum.Written = sum.Steps+s.Steps, sum.Commits+s.Commits, sum.Written+s.Written

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/examples/internal/child"
 	"github.com/tonbo-go/tonbo/examples/internal/stdlib"
 )
 
@@ -187,12 +188,8 @@ func sandboxMain(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	// A terminal sends ^C to the whole group; what becomes of this process is the orchestrator's decision.
 	signal.Ignore(os.Interrupt)
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := child.Context(stdin)
 	defer cancel()
-	go func() { // ends with the process
-		io.Copy(io.Discard, stdin)
-		cancel()
-	}()
 
 	a := &agent{number: *number, source: stdlib.Source{GOROOT: *goroot}, report: json.NewEncoder(stdout)}
 	var err error
