@@ -3,13 +3,13 @@ package tonbo_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/ncruces/go-sqlite3"
 
@@ -127,6 +127,8 @@ func TestFullDiskWhilePagesAreMissing(t *testing.T) {
 		for _, h := range []tonbo.Hydration{tonbo.HydrateNone, tonbo.HydrateBackground} {
 			o := options(a.machine(), h)
 			o.Dir = smallDisk(t, "size=24m")
+			interrupted := make(interruptions, 1)
+			o.Logger = slog.New(interrupted)
 			var free func()
 			store := &fullBefore{Store: a.store, key: "/seg/", full: func() { free = fill(t, o.Dir) }}
 			o.Remote = store
@@ -148,11 +150,14 @@ func TestFullDiskWhilePagesAreMissing(t *testing.T) {
 			if got := rows(t, db, "SELECT count(*) FROM sqlite_schema"); got != "3" { // which came with the base
 				t.Errorf("what is here: %q", got)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			if err := db.Hydrated(ctx); !errors.Is(err, syscall.ENOSPC) || !errors.Is(err, context.DeadlineExceeded) {
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- db.Hydrated(ctx) }()
+			<-interrupted // it waits for room
+			cancel()
+			if err := <-done; !errors.Is(err, syscall.ENOSPC) || !errors.Is(err, context.Canceled) {
 				t.Errorf("Hydrated: %v", err)
 			}
-			cancel()
 			if err := db.Err(); err != nil {
 				t.Errorf("it is over: %v", err)
 			}
@@ -168,6 +173,26 @@ func TestFullDiskWhilePagesAreMissing(t *testing.T) {
 			}
 		}
 	}
+}
+
+// interruptions is a log handler that takes a value for each hydration that is interrupted, unless there is one already.
+type interruptions chan struct{}
+
+func (c interruptions) Enabled(context.Context, slog.Level) bool { return true }
+func (c interruptions) WithAttrs([]slog.Attr) slog.Handler       { return c }
+func (c interruptions) WithGroup(string) slog.Handler            { return c }
+
+func (c interruptions) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "event" && a.Value.String() == "hydration_interrupted" {
+			select {
+			case c <- struct{}{}:
+			default:
+			}
+		}
+		return true
+	})
+	return nil
 }
 
 // fullBefore fills a disk before the first read of an object.

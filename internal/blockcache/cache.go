@@ -148,6 +148,9 @@ func (c *Cache) writeFile(path string, b []byte) (err error) {
 	}
 	if err != nil {
 		os.Remove(f.Name())
+		if _, serr := os.Stat(path); serr == nil { // Windows does not rename over a file that somebody reads: it is there already
+			return nil
+		}
 	}
 	return err
 }
