@@ -387,7 +387,11 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 	if err != nil {
 		return nil, s.h.reason(err)
 	}
-	return &rows{r.(sqliteRows), s.h}, nil
+	rs := &rows{r.(sqliteRows), s.h}
+	if s.h.ro != nil {
+		return begun(rs)
+	}
+	return rs, nil
 }
 
 // sqliteRows is what the driver's rows implement.

@@ -28,7 +28,7 @@ func (h *handle) export(ctx context.Context, at At, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	root, done, err := h.scratch("export-*")
+	root, done, err := h.scratch(".export-*")
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (h *handle) restoreTo(ctx context.Context, path string, e *fence.Entry) ([]
 	return rs.sums, nil
 }
 
-// scratch makes a directory for a while.
+// scratch makes a directory for a while. Its pattern begins with a dot: no database's folder does.
 func (h *handle) scratch(pattern string) (dir string, done func(), err error) {
 	if err := os.MkdirAll(h.o.Dir, 0o700); err != nil {
 		return "", nil, fmt.Errorf("%w; set Options.Dir or $TONBO_DIR", err)

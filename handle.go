@@ -176,7 +176,7 @@ func (h *handle) reason(err error) error {
 		return nil
 	}
 	if h.ro != nil {
-		return translate(h.name, h.ro, err)
+		return h.ro.moved(translate(h.name, h.ro, err))
 	}
 	_, vdb := h.current()
 	if vdb == nil {

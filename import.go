@@ -46,7 +46,7 @@ func (c *Client) Import(ctx context.Context, name string, path string, o CreateO
 }
 
 func (c *Client) importFile(ctx context.Context, h *handle, path string, o CreateOptions) (*Database, error) {
-	root, done, err := h.scratch("import-*")
+	root, done, err := h.scratch(".import-*")
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,8 @@ type reader struct {
 //
 // It needs a handful of requests, whatever the size of the database; pages are fetched when they are read, and as Options.Hydration says. A connection sees one point
 // as long as it lives; after a Refresh the pool makes new ones. When what a point needs was collected meanwhile, reads of pages that are not here fail with
-// [ErrPointGone]; a handle at the head has then moved on to the present one, and the query can be run again.
+// [ErrPointGone]; a handle at the head has then moved on to the present one: the pool runs a query that is in no transaction and had returned no row again
+// by itself, others can be run again.
 //
 // Errors, for errors.Is: [ErrNotFound], [ErrPointGone], [ErrCorrupt], [ErrUnauthorized], [ErrForbidden].
 func OpenReadOnly(ctx context.Context, name string, o Options) (*DB, error) {

@@ -294,7 +294,8 @@ func TestReaderWhosePointWasCollectedMovesOn(t *testing.T) {
 	a.grown("run", 8000, true)
 	db := open(t, "run", a.machine())
 	ctx := context.Background()
-	ro := a.reading("run", nil)
+	ro, idle := a.reading("run", nil), a.reading("run", nil)
+	rows(t, idle, "SELECT count(*) FROM other")
 	tx, err := ro.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
@@ -313,6 +314,13 @@ func TestReaderWhosePointWasCollectedMovesOn(t *testing.T) {
 	}
 	a.collect(db, inner)
 	want := digest(t, db)
+	// Outside of a transaction nobody notices.
+	if got := digest(t, idle); got != want {
+		t.Errorf("a handle that was idle: got %s, want %s", got, want)
+	}
+	if err := idle.QueryRow("SELECT count(*) FROM other").Scan(&n); err != nil || n != 2 {
+		t.Errorf("a handle that was idle: %d, %v", n, err)
+	}
 	// What the transaction reads is gone: an error, never a page of the newer point.
 	if err := tx.QueryRow("SELECT sum(k) FROM t").Scan(&n); !errors.Is(err, tonbo.ErrPointGone) || errors.Is(err, tonbo.ErrCorrupt) {
 		t.Errorf("a transaction at a point that was collected: %d, %v", n, err)

@@ -3,6 +3,7 @@ package tonbo
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 
 	"github.com/ncruces/go-sqlite3"
 	sqlitedriver "github.com/ncruces/go-sqlite3/driver"
@@ -57,4 +58,45 @@ func (r *reader) Reason(code sqlite3.ExtendedErrorCode) error {
 		return *p
 	}
 	return nil
+}
+
+// movedOn is ErrPointGone of a handle that has moved on to a newer point. To the pool the connection is of no use any more: outside of transactions it runs the statement
+// again on a new one.
+type movedOn struct{ error }
+
+func (e movedOn) Unwrap() error { return e.error }
+
+// Is makes errors.Is see driver.ErrBadConn.
+func (e movedOn) Is(target error) bool { return target == driver.ErrBadConn }
+
+func (r *reader) moved(err error) error {
+	if r.at == nil && errors.Is(err, ErrPointGone) {
+		return movedOn{err}
+	}
+	return err
+}
+
+// begun returns rows whose first one has been read: its error comes while the pool can still run the query again.
+func begun(r *rows) (driver.Rows, error) {
+	b := &begunRows{rows: r, first: make([]driver.Value, len(r.Columns()))}
+	if b.err = r.Next(b.first); errors.Is(b.err, driver.ErrBadConn) {
+		r.Close()
+		return nil, b.err
+	}
+	return b, nil
+}
+
+type begunRows struct {
+	*rows
+	first []driver.Value // until it has been given out
+	err   error
+}
+
+func (b *begunRows) Next(dest []driver.Value) error {
+	if b.first == nil {
+		return b.rows.Next(dest)
+	}
+	copy(dest, b.first)
+	b.first = nil
+	return b.err
 }

@@ -162,7 +162,7 @@ func (v *verifier) baseHolds(ctx context.Context, key string, m *base.Manifest) 
 	if err != nil {
 		return err
 	}
-	root, done, err := v.h.scratch("verify-*")
+	root, done, err := v.h.scratch(".verify-*")
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (v *verifier) replay(ctx context.Context, head *fence.Entry) error {
 	if len(v.report.Problems) > 0 {
 		return nil // it would tell nothing new
 	}
-	root, done, err := v.h.scratch("verify-*")
+	root, done, err := v.h.scratch(".verify-*")
 	if err != nil {
 		return err
 	}
