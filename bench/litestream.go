@@ -11,6 +11,9 @@ import (
 	_ "modernc.org/sqlite" // the driver that litestream's library uses
 )
 
+// openVFS is set where litestream's VFS is built in: vfs.go.
+var openVFS func(c litestream.ReplicaClient, name string) (*sql.DB, error)
+
 // queryer is a *sql.DB, or what embeds one.
 type queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
