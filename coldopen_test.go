@@ -98,7 +98,7 @@ func TestFirstRowCostsTheSameAtAnySize(t *testing.T) {
 				store := &chained{Store: mem.New("test")}
 				a := &account{t: t, store: store}
 				a.sized("run", mib, compact)
-				store.delay = 5 * time.Millisecond
+				store.delay = 20 * time.Millisecond // long enough that what is sent together overlaps on a busy machine
 				store.reset()
 				o := a.machine()
 				o.Hydration = tonbo.HydrateNone
