@@ -47,6 +47,7 @@ func (h *handle) since(sh *shipment) *segment.Usage {
 		u.Units += units(sh.commits, sh.bytes)
 	}
 	u.Stored = uint64(max(0, stored))
+	u.Expires = h.expiring.seconds()
 	return u
 }
 

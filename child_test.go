@@ -75,6 +75,7 @@ type event struct {
 //	promoted Promote has returned nil
 //	step     Step of number Seq has returned nil, with the result Path
 //	ensured  Ensure of key Seq has returned generation Gen, database Path, started as Err says
+//	busy     Client.Compact has returned ErrBusy
 //	closed   Close has returned nil
 //	broken   a promise is broken, as Err says
 //	error    something else went wrong
@@ -221,6 +222,10 @@ func (c *child) manage(ctx context.Context, o tonbo.Options) error {
 		return cl.Thaw(ctx, c.Name)
 	}
 	r, err := cl.Compact(ctx, c.Name)
+	if errors.Is(err, tonbo.ErrBusy) { // somebody has opened it meanwhile: nothing is to be done
+		c.say(event{What: "busy", Err: err.Error()})
+		return nil
+	}
 	if err == nil && !r.Compacted {
 		err = errors.New("nothing was compacted")
 	}

@@ -161,6 +161,9 @@ func (c *Client) draft(name string, o CreateOptions, at time.Time) *catalog.Reco
 // create makes one incarnation, with its index record before (R11). upload runs between the two. What the record lacks (id, slot, parent) is filled in.
 func (c *Client) create(ctx context.Context, r *catalog.Record, fo fence.CreateOptions, upload func(context.Context) error) (*fence.Entry, error) {
 	fo.Frozen = r.Frozen
+	if !r.Protected {
+		fo.Expires = r.ExpiresAt
+	}
 	fo.Before = func(ctx context.Context, x fence.Creation) error {
 		r.ID, r.Slot = x.ID.String(), x.Slot
 		if x.Source != nil {

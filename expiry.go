@@ -63,19 +63,27 @@ func (h *handle) mayOpen(r *catalog.Record) error {
 	return nil
 }
 
-// markReady notes in the record of a database that is opened for the first time that it was made, beside the claim: from then on List need not ask its log. The function returned waits for it.
-func (h *handle) markReady(ctx context.Context, r *catalog.Record) (wait func()) {
-	if r == nil || r.State != catalog.Making {
-		return func() {}
-	}
+// markReady notes in the record of a database that is opened for the first time that it was made, beside what else an Open does: from then on List need not ask its log. The function returned waits for
+// it.
+func (h *handle) markReady(ctx context.Context, p *pendingRecord) (wait func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		r, err := p.wait()
+		if err != nil || r == nil || r.State != catalog.Making {
+			return
+		}
 		if err := catalog.MarkReady(ctx, h.store, r); err != nil {
 			h.o.Logger.Debug("index record not marked as ready", "database", h.name, "error", err)
 		}
 	}()
 	return func() { <-done }
+}
+
+// past tells whether the log says that the database has expired. Its index record may say otherwise; it is looked at before anything is claimed then, so that a program that opens an expired database again and again
+// does not fill the log with claims.
+func past(head *fence.Entry, now time.Time) bool {
+	return head.Usage.Expires > 0 && now.Unix() >= int64(head.Usage.Expires)
 }
 
 // know takes in what a record says. A record that says that the database is being ended makes the next Synced look at once.
@@ -92,6 +100,16 @@ func (x *expiring) know(r *catalog.Record, now time.Time) {
 	case !r.Protected:
 		x.at = r.ExpiresAt
 	}
+}
+
+// seconds is when the database expires in Unix seconds, rounded down; 0: never.
+func (x *expiring) seconds() uint64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.at.IsZero() {
+		return 0
+	}
+	return uint64(max(1, x.at.Unix()))
 }
 
 // begin sets it up for a new owner.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/tonbo-go/tonbo/cache"
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/catalog"
 	"github.com/tonbo-go/tonbo/internal/pageset"
 	"github.com/tonbo-go/tonbo/internal/segment"
-	"github.com/tonbo-go/tonbo/remote"
 	"github.com/tonbo-go/tonbo/vfs"
 )
 
@@ -54,7 +54,9 @@ func openHandle(ctx context.Context, name string, o Options) (_ *handle, err err
 		}
 	}()
 	// (1) Is there such a database? If not, nothing is written.
-	head, err := h.log.Head(ctx)
+	probe := newProbe(ctx, h.store)
+	defer probe.wait()
+	head, err := h.log.HeadThen(ctx, probe.begin)
 	if err != nil {
 		return nil, err
 	}
@@ -63,9 +65,6 @@ func openHandle(ctx context.Context, name string, o Options) (_ *handle, err err
 	}
 	rec := h.readRecord(ctx, head) // beside what follows; takeOver wants it
 	defer rec.wait()
-	if err := remote.ProbeOnce(ctx, h.store); err != nil {
-		return nil, err
-	}
 	if since := time.Since(head.Time); o.IfIdle > 0 && head.Kind != fence.Close && since.Abs() < o.IfIdle {
 		return nil, &dbError{name, "open", ErrBusy, fmt.Errorf("%s wrote %s ago; Options.IfIdle is %s", head.Owner, since.Round(time.Millisecond), o.IfIdle)}
 	}
@@ -78,6 +77,9 @@ func openHandle(ctx context.Context, name string, o Options) (_ *handle, err err
 		return nil, err
 	}
 	fault("open:locked")
+	if err := probe.wait(); err != nil {
+		return nil, err
+	}
 	// (3) Claim, and what follows from it.
 	if err := h.takeOver(ctx, head, rec); err != nil {
 		return nil, err
@@ -112,33 +114,45 @@ func (h *handle) takeOver(ctx context.Context, head *fence.Entry, rec *pendingRe
 	if err := h.notAnothers(ctx); err != nil {
 		return err
 	}
-	r, err := rec.wait()
-	if err == nil {
-		err = h.mayOpen(r)
-	}
-	if err != nil {
-		return err
-	}
-	fault("open:before-claim")
-	marked := h.markReady(ctx, r)
-	defer marked()
-	// (1) Claim. What Open has to read is read beside the LIST that confirms it.
-	var t *tailReader
-	owner, err := h.log.Claim(ctx, fence.ClaimOptions{Head: head, ID: h.o.only, Load: func(ctx context.Context, o *fence.Owner) error {
-		t = h.newTail(o.Prev())
-		return t.load(ctx, h.floor(o.Prev()))
-	}})
-	if err != nil {
-		return err
-	}
-	fault("open:claimed")
-	if owner.ID() != head.ID { // deleted and made again since we looked
-		if r, err = recordOf(ctx, h.store, h.name, owner.Entry()); err == nil {
+	if past(head, h.o.time()) {
+		r, err := rec.wait()
+		if err == nil {
 			err = h.mayOpen(r)
 		}
 		if err != nil {
 			return err
 		}
+	}
+	fault("open:before-claim")
+	defer h.markReady(ctx, rec)()
+	// (1) Claim. What Open has to read is read beside it, and beside the LIST that confirms it; most often the head is still what it was.
+	first := h.newTail(head)
+	t := first
+	early := begin(ctx, func(ctx context.Context) error { return first.load(ctx, h.floor(head)) })
+	defer early.stop()
+	owner, err := h.log.Claim(ctx, fence.ClaimOptions{Head: head, ID: h.o.only, Load: func(ctx context.Context, o *fence.Owner) error {
+		if prev := o.Prev(); prev.Nonce != head.Nonce {
+			t = h.newTail(prev)
+			return t.load(ctx, h.floor(prev))
+		}
+		t = first
+		return early.wait(ctx)
+	}})
+	if err != nil {
+		return err
+	}
+	fault("open:claimed")
+	r, err := rec.wait()
+	if owner.ID() != head.ID { // deleted and made again since we looked
+		r, err = recordOf(ctx, h.store, h.name, owner.Entry())
+	}
+	if err == nil {
+		if err = h.mayOpen(r); err != nil {
+			h.disown(ctx, owner, r)
+		}
+	}
+	if err != nil {
+		return err
 	}
 	h.expiring.begin(owner.Entry(), r, h.o.time())
 	// (2) The local copy: warm if it can be verified, else from nothing.
@@ -176,6 +190,15 @@ func (h *handle) takeOver(ctx context.Context, head *fence.Entry, rec *pendingRe
 	}
 	fault("open:attached")
 	return nil
+}
+
+// disown closes what was claimed and must not be opened. What the log then says of the expiry, the next Open goes by.
+func (h *handle) disown(ctx context.Context, owner *fence.Owner, r *catalog.Record) {
+	h.expiring.know(r, h.o.time())
+	u := segment.Usage{Stored: owner.Entry().Usage.Stored, Expires: h.expiring.seconds()}
+	if _, err := owner.Append(ctx, fence.Draft{Kind: fence.Close, Since: &u}); err != nil {
+		h.o.Logger.Debug("not closed", "database", h.name, "error", err)
+	}
 }
 
 // detach ends the observation of the local file, and the fetching of its pages.

@@ -152,7 +152,7 @@ func (l *Log) take(ctx context.Context, t takeover) (*Owner, error) {
 		// 1. Read the head.
 		if head == nil || try > 0 {
 			var err error
-			if head, err = l.head(ctx, t.read); err != nil {
+			if head, err = l.head(ctx, t.read, nil); err != nil {
 				return nil, err
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tonbo-go/tonbo/remote"
 )
@@ -23,7 +24,8 @@ type CreateOptions struct {
 	Payload    []byte // pages that are there from the start
 	PayloadSum uint64
 	Whole      bool
-	Stored     int64 // bytes that Before uploads
+	Stored     int64     // bytes that Before uploads
+	Expires    time.Time // zero: never; see segment.Usage
 
 	// Before is called for each attempt, before its create is written: it puts the index record, then uploads what the create names (R11). An error
 	// ends Create. A fork's runs beside the PUT of its pin.
@@ -133,6 +135,9 @@ func (l *Log) create(ctx context.Context, c CreateOptions) (_ *Owner, again bool
 	}
 	e.Frozen, e.State, e.Payload, e.PayloadSum, e.Whole = c.Frozen, c.State, c.Payload, c.PayloadSum, c.Whole
 	e.Usage.Stored = uint64(c.Stored) + uint64(len(c.Payload))
+	if !c.Expires.IsZero() {
+		e.Usage.Expires = uint64(c.Expires.Unix())
+	}
 	record := func() error {
 		if l.broken == recordAfter {
 			return nil

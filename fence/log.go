@@ -110,18 +110,23 @@ func LogPrefix(name string) string { return "db/" + name + "/log/" }
 // Head reads the head: the entry in the highest filled slot, payload included, be it a delete or a void. It is nil when there is no slot: the name
 // was never used. Two requests.
 func (l *Log) Head(ctx context.Context) (*Entry, error) {
-	return l.head(ctx, remote.GetOptions{})
+	return l.head(ctx, remote.GetOptions{}, nil)
+}
+
+// HeadThen is Head; there is called when LIST has found a slot, before it is read: what may begin beside that begins in it.
+func (l *Log) HeadThen(ctx context.Context, there func()) (*Entry, error) {
+	return l.head(ctx, remote.GetOptions{}, there)
 }
 
 // HeadHeader is Head without the payload. Two requests.
 func (l *Log) HeadHeader(ctx context.Context) (*Entry, error) {
-	return l.head(ctx, headerOnly)
+	return l.head(ctx, headerOnly, nil)
 }
 
 // headerOnly reads as much of an entry as holds its header, but for a few.
 var headerOnly = remote.GetOptions{Length: 4 << 10}
 
-func (l *Log) head(ctx context.Context, o remote.GetOptions) (*Entry, error) {
+func (l *Log) head(ctx context.Context, o remote.GetOptions, there func()) (*Entry, error) {
 	var last [2]string
 	same := 0
 	for try := 0; ; try++ {
@@ -132,6 +137,9 @@ func (l *Log) head(ctx context.Context, o remote.GetOptions) (*Entry, error) {
 		}
 		if slot == 0 {
 			return nil, nil
+		}
+		if there != nil && try == 0 {
+			there()
 		}
 		// 2. GET it.
 		e, err := l.read(ctx, slot, o)

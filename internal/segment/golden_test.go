@@ -31,7 +31,7 @@ func goldens() map[string]*spec {
 	closed := entry(segment.KindClose, 91)
 	closed.Flags = segment.FlagFrozen | segment.FlagWhole
 	used := entry(segment.KindClaim, 92)
-	used.Usage = &segment.Usage{Begin: 17, Opens: 3, Commits: 1_000_000, Units: 1_000_300, Put: 5, Get: 6, Head: 7, List: 8, Delete: 9, Up: 10 << 30, Down: 11, Stored: 12 << 20, ByteSeconds: 1.5e18}
+	used.Usage = &segment.Usage{Begin: 17, Expires: 1_900_000_000, Opens: 3, Commits: 1_000_000, Units: 1_000_300, Put: 5, Get: 6, Head: 7, List: 8, Delete: 9, Up: 10 << 30, Down: 11, Stored: 12 << 20, ByteSeconds: 1.5e18}
 	large := entry(segment.KindCommit, 5)
 	large.PageCount = 50000
 	return map[string]*spec{

@@ -9,6 +9,7 @@ import (
 // Usage is what an incarnation has cost up to and with an entry: running totals, so that the newest entry tells the sum whatever has been collected below it. Nothing is decided by it.
 type Usage struct {
 	Begin                        uint64  // slot of the incarnation's create: with the id, the key of its index record; 0: not known
+	Expires                      uint64  // Unix seconds: when it was to expire, as its owner last saw it; 0: never. Its index record decides
 	Opens                        uint64  // claims by those who opened the database; a janitor's do not count
 	Commits                      uint64  // transactions shipped
 	Units                        uint64  // of 10 KiB shipped, at least one a commit
@@ -19,8 +20,8 @@ type Usage struct {
 }
 
 // counters are the fields in the order of the format, but ByteSeconds, which is last.
-func (u *Usage) counters() [12]*uint64 {
-	return [...]*uint64{&u.Begin, &u.Opens, &u.Commits, &u.Units, &u.Put, &u.Get, &u.Head, &u.List, &u.Delete, &u.Up, &u.Down, &u.Stored}
+func (u *Usage) counters() [13]*uint64 {
+	return [...]*uint64{&u.Begin, &u.Expires, &u.Opens, &u.Commits, &u.Units, &u.Put, &u.Get, &u.Head, &u.List, &u.Delete, &u.Up, &u.Down, &u.Stored}
 }
 
 func (u *Usage) check() error {
@@ -46,9 +47,9 @@ func (c *cursor) usage() *Usage {
 	return u
 }
 
-// Add makes the counters of u those of a plus b, but Stored, which becomes b's. Begin, Opens and ByteSeconds stay.
+// Add makes the counters of u those of a plus b, but Stored and Expires, which become b's. Begin, Opens and ByteSeconds stay.
 func (u *Usage) Add(a, b *Usage) {
 	u.Commits, u.Units = a.Commits+b.Commits, a.Units+b.Units
 	u.Put, u.Get, u.Head, u.List, u.Delete = a.Put+b.Put, a.Get+b.Get, a.Head+b.Head, a.List+b.List, a.Delete+b.Delete
-	u.Up, u.Down, u.Stored = a.Up+b.Up, a.Down+b.Down, b.Stored
+	u.Up, u.Down, u.Stored, u.Expires = a.Up+b.Up, a.Down+b.Down, b.Stored, b.Expires
 }
