@@ -3,8 +3,10 @@ package tonbo
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/base"
 )
 
@@ -124,3 +126,22 @@ func IsNotExpired(err error) bool { return errors.Is(err, errNotExpired) }
 
 // DropKey is dropKey.
 func (c *Client) DropKey(ctx context.Context, hash string) (bool, error) { return c.dropKey(ctx, hash) }
+
+// ReadPagesOf reads a slot as those do who know that it carries pages of the live incarnation.
+func (c *Client) ReadPagesOf(ctx context.Context, name string, slot uint64) error {
+	h, err := c.handle(name)
+	if err != nil {
+		return err
+	}
+	defer h.stop()
+	head, err := h.log.Head(ctx)
+	if err != nil {
+		return err
+	}
+	_, merr := h.readMap(ctx, name, slot, head.ID)
+	_, perr := h.newTail(&fence.Entry{ID: head.ID, Slot: head.Slot + 1}).readPages(ctx, slot)
+	if (merr == nil) != (perr == nil) {
+		return fmt.Errorf("readMap: %v; readPages: %v", merr, perr)
+	}
+	return merr
+}

@@ -400,7 +400,7 @@ func (h *handle) warmStart(ctx context.Context, owner *fence.Owner, t *tailReade
 func (h *handle) ownEntries(ctx context.Context, t *tailReader, generation uint64, entries []*fence.Entry) (own []cache.Shipped, others []*fence.Entry, err error) {
 	for i, e := range entries {
 		if e.Payload == nil {
-			if e, err = t.read(ctx, e.Slot); err != nil {
+			if e, err = t.readPages(ctx, e.Slot); err != nil {
 				return nil, nil, err
 			}
 			t.keep(e)

@@ -49,7 +49,7 @@ func (r *restorer) apply(ctx context.Context, pieces []piece) error {
 			if full[i] = p.e; p.e.Payload != nil {
 				continue
 			}
-			g.Go(func() (err error) { full[i], err = p.t.read(gctx, p.e.Slot); return err })
+			g.Go(func() (err error) { full[i], err = p.t.readPages(gctx, p.e.Slot); return err })
 		}
 		if err := g.Wait(); err != nil {
 			return err

@@ -82,8 +82,8 @@ func (h *handle) readMap(ctx context.Context, name string, slot uint64, id fence
 		return layout.Part{}, fmt.Errorf("%w: %s/%s: %w", layout.ErrMissing, h.store, key, err)
 	case err != nil:
 		return layout.Part{}, err
-	case e.ID != id:
-		return layout.Part{}, fmt.Errorf("%w: %s/%s is of incarnation %s", layout.ErrMissing, h.store, key, e.ID)
+	case e.ID != id || e.PayloadSize == 0: // a ghost: a put that was held back, and came when the slot had been collected
+		return layout.Part{}, fmt.Errorf("%w: %s/%s holds another entry now, a %s of incarnation %s", layout.ErrMissing, h.store, key, kindNames[e.Kind], e.ID)
 	case !e.Carries(): // a claim or an end that came late, in a slot that had been collected
 		return layout.Part{}, fmt.Errorf("%w: %s/%s carries no pages", layout.ErrMissing, h.store, key)
 	}

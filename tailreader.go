@@ -121,7 +121,7 @@ func (t *tailReader) readAll(ctx context.Context, floor uint64) error {
 			break
 		}
 		g.Go(func() error {
-			e, err := t.read(ctx, s)
+			e, err := t.readPages(ctx, s)
 			if err == nil {
 				t.keep(e)
 			}
@@ -288,6 +288,15 @@ func (t *tailReader) read(ctx context.Context, slot uint64) (*fence.Entry, error
 			return nil, err
 		}
 	}
+}
+
+// readPages reads a slot that is known to carry pages. Another entry there is a ghost: a put that was held back, and came when the slot had been collected.
+func (t *tailReader) readPages(ctx context.Context, slot uint64) (*fence.Entry, error) {
+	e, err := t.read(ctx, slot)
+	if err == nil && !e.Carries() {
+		return nil, fmt.Errorf("%w: %s/%s holds another entry now, a %s", errMissing, t.h.store, fence.SlotKey(t.log.Name(), slot), kindNames[e.Kind])
+	}
+	return e, err
 }
 
 // above returns the entries above floor that carry pages, ascending. Payloads that were not kept are nil: apply reads them.

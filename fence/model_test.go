@@ -67,9 +67,9 @@ func TestModelKeepsEveryPromise(t *testing.T) {
 
 // variant is one rule broken: in this package, in package gc, or by the owners that call them. The zero value breaks none.
 type variant struct {
-	name       string
-	gc, owners bool
-	mixes      []int // the mixes that it is looked for in; nil: all
+	name                string
+	gc, owners, readers bool
+	mixes               []int // the mixes that it is looked for in; nil: all
 }
 
 // enough seeds to find any variant: most are found among the first thirty.
@@ -85,12 +85,17 @@ func variants() (v []variant) {
 	for _, name := range sim.OwnerRules {
 		v = append(v, variant{name: name, owners: true})
 	}
+	for _, name := range sim.ReaderRules {
+		v = append(v, variant{name: name, readers: true, mixes: []int{sim.LazyReaders}})
+	}
 	for i, x := range v {
 		switch x.name {
 		case "R3 head not compared with the LIST":
 			v[i].mixes = []int{sim.WideWindows}
 		case gc.PinsBeforeHead, "R11 check before the pin", "R11 no check after the pin", "R10 the end is no horizon for a fork", gc.OwnPinsIgnored, gc.OwnPinsByName, gc.ChildLetsGo, gc.MiddleLetsGo:
 			v[i].mixes = []int{sim.Forks}
+		case gc.NoLogGrace:
+			v[i].mixes = []int{sim.TornLists}
 		}
 	}
 	return v
@@ -104,6 +109,8 @@ func (v variant) config(seed int64) sim.Config {
 		c.GC = v.name
 	case v.owners:
 		c.Owners = v.name
+	case v.readers:
+		c.Readers = v.name
 	default:
 		c.Prepare = func(l *fence.Log) { fence.Serial(l); fence.Break(l, v.name) }
 	}
@@ -147,7 +154,7 @@ func TestTrace(t *testing.T) {
 		t.Skip("-seed N")
 	}
 	var v variant
-	for _, x := range variants() {
+	for _, x := range append(variants(), variant{name: sim.GhostRead, readers: true, mixes: []int{sim.LazyReaders}}) {
 		if x.name == *broken {
 			v = x
 		}

@@ -1,5 +1,7 @@
 package gc
 
+import "time"
+
 // rule names one rule that the model test switches off. Nothing but a test sets Options.broken.
 type rule string
 
@@ -23,16 +25,17 @@ const (
 	RewindCollected   = "R5 rewind collected"
 	CreateCollected   = "R5 create collected"
 	VoidCollected     = "R5 void collected"
+	NoLogGrace        = "R10 no grace for log slots"
 )
 
 // Rules names all of them that random schedules find. ForeignByName takes a schedule by hand.
 var Rules = []string{
 	PinsBeforeHead, PinsIgnored, LabelsIgnored, HorizonNotInLog, EndBeyondAll, ChildLetsGo, MiddleLetsGo, OwnPinsIgnored, OwnPinsByName,
-	NewestNotKept, NewestBaseNotKept, HeadBeforeSlot, ClaimCollected, DeleteCollected, RewindCollected, CreateCollected, VoidCollected,
+	NewestNotKept, NewestBaseNotKept, HeadBeforeSlot, ClaimCollected, DeleteCollected, RewindCollected, CreateCollected, VoidCollected, NoLogGrace,
 }
 
-// ForTest returns o without the floor under the grace of log slots, and with one rule broken ("": none).
-func ForTest(o Options, broken string) Options {
-	o.noFloor, o.broken = true, rule(broken)
+// ForTest returns o with another floor under the grace of log slots, and with one rule broken ("": none).
+func ForTest(o Options, broken string, floor time.Duration) Options {
+	o.floor, o.broken = &floor, rule(broken)
 	return o
 }

@@ -82,13 +82,17 @@ func (c *run) collect() error {
 	}
 	c.r.Horizon, c.r.Generation = logBound.horizon, objectBound.generation
 	objects, released := c.candidates(p, objects, objectBound)
-	var slots []uint64
+	var slots, labels []uint64 // that may go; that may be labelled points below a horizon
 	for s := range p.slots {
 		if s < logBound.horizon {
 			slots = append(slots, s)
 		}
+		if s < max(logBound.horizon, objectBound.horizon) {
+			labels = append(labels, s)
+		}
 	}
 	slices.Sort(slots)
+	slices.Sort(labels)
 	if len(objects) == 0 && len(slots) == 0 {
 		return nil
 	}
@@ -122,10 +126,10 @@ func (c *run) collect() error {
 		return err
 	}
 	// 7. By each label. Slots below the horizon are read here to know what they are.
-	if err := p.load(slots); err != nil {
+	if err := p.load(labels); err != nil {
 		return err
 	}
-	for _, s := range slots {
+	for _, s := range labels {
 		h := p.headers[s]
 		if h == nil || !h.label || c.o.broken == LabelsIgnored {
 			continue

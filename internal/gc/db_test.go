@@ -216,7 +216,7 @@ func at(later time.Duration) gc.Options {
 }
 
 // now is options without any grace.
-func now() gc.Options { return gc.ForTest(gc.Options{Grace: -1}, "") }
+func now() gc.Options { return gc.ForTest(gc.Options{Grace: -1}, "", 0) }
 
 func collected(t *testing.T, s remote.Store, name string, o gc.Options) *gc.Report {
 	t.Helper()

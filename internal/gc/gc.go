@@ -61,8 +61,8 @@ type Options struct {
 	// Log opens the log of a name; default fence.New with default options. For tests.
 	Log func(name string) *fence.Log
 
-	noFloor bool // tests alone
-	broken  rule // tests alone
+	floor  *time.Duration // tests alone: instead of LogFloor
+	broken rule           // tests alone
 }
 
 func (o Options) withDefaults(s remote.Store) Options {
@@ -85,10 +85,14 @@ func (o Options) withDefaults(s remote.Store) Options {
 }
 
 func (o Options) logGrace() time.Duration {
-	if o.noFloor {
-		return o.Grace
+	floor := LogFloor
+	if o.floor != nil {
+		floor = *o.floor
 	}
-	return max(o.Grace, LogFloor)
+	if o.broken == NoLogGrace {
+		floor = 0
+	}
+	return max(o.Grace, floor)
 }
 
 // Report says what was done. With DryRun: what would be.

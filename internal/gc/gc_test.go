@@ -68,6 +68,25 @@ func TestLogSlotsStayForTheFloor(t *testing.T) {
 	}
 }
 
+// A label holds its point however short the grace: also where the log's own grace is longer, so that the point's slot is looked at as none that may go.
+func TestLabelledPointStaysWhateverTheGrace(t *testing.T) {
+	s := newStore()
+	d := created(t, s, "a")
+	segment := d.large("step-1")
+	d.commit("")
+	d = claimed(t, s, "a")
+	d.base() // the horizon has passed the point just now
+	claimed(t, s, "a")
+	for _, grace := range []time.Duration{-1, time.Nanosecond} {
+		if r := collected(t, s, "a", gc.Options{Grace: grace}); r.Slots != 0 {
+			t.Errorf("%+v", r)
+		}
+		if !slices.Contains(s.keys(t, "db/a"), segment) {
+			t.Fatalf("grace %v: the labelled point's segment is gone", grace)
+		}
+	}
+}
+
 // R9: what an owner uploaded and has not published stays, however old. R10: what points, labels and pins stand on stays.
 func TestWhatIsNeededStays(t *testing.T) {
 	s := newStore()
@@ -232,7 +251,7 @@ func TestForeignIsByIncarnation(t *testing.T) {
 		old := a.m.Levels
 		b := forked(t, s, "b", a.source())
 		a.delete()
-		o := gc.ForTest(gc.Options{Grace: -1}, broken)
+		o := gc.ForTest(gc.Options{Grace: -1}, broken, 0)
 		var back *db
 		s.on = func(op, key string) {
 			if op != "LIST" || key != fence.PinPrefix("a") {

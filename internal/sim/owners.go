@@ -278,7 +278,7 @@ func (w *world) somePoint(name string, head *fence.Entry) uint64 {
 func (a *actor) options() gc.Options {
 	return gc.ForTest(gc.Options{
 		Grace: a.w.grace, Now: a.w.now, Parallel: 1, Log: a.log,
-	}, a.w.c.GC)
+	}, a.w.c.GC, a.w.floor)
 }
 
 func (a *actor) report(what, name string, r *gc.Report, err error) {

@@ -29,6 +29,7 @@ type Config struct {
 	Prepare func(*fence.Log) // is called with every log: must make it send one request after the other, may break a rule
 	GC      string           // rule that package gc breaks
 	Owners  string           // rule that the owners here break: see owners.go
+	Readers string           // rule that the readers here break: see readers.go
 	Keyed   string           // rule that callers with an idempotency key break: see package catalog
 }
 
@@ -40,16 +41,20 @@ type Mix struct {
 	Churn                                                        bool // controllers create and delete in turn
 	Wide                                                         bool // long pauses between a LIST and its GET, and between a look and what is put on it
 	Forks                                                        bool // controllers mostly fork
+	Readers                                                      int
+	Torn                                                         bool // a LIST is no snapshot: it sees some keys as of one moment and the others as of a later one. Log slots have a grace that is longer
 	Keyed                                                        int  // callers with idempotency keys: see keyed.go
 }
 
-// Mixes are tried in turn, one a seed: many names; one contended log; create-delete-create; wide windows; forks.
+// Mixes are tried in turn, one a seed: many names; one contended log; create-delete-create; wide windows; forks; lazy readers; torn LISTs.
 var Mixes = []Mix{
 	{Names: 3, Writers: 3, Controllers: 2, Rewinders: 1, Collectors: 1, Janitors: 1, Steps: 600},
 	{Names: 1, Writers: 3, Controllers: 1, Rewinders: 1, Collectors: 2, Steps: 600, Busy: true},
 	{Names: 2, Writers: 1, Controllers: 3, Collectors: 1, Janitors: 2, Steps: 600, Churn: true},
 	{Names: 1, Writers: 3, Controllers: 4, Rewinders: 1, Collectors: 4, Janitors: 1, Steps: 1600, Busy: true, Wide: true},
 	{Names: 4, Writers: 3, Controllers: 4, Collectors: 3, Janitors: 2, Steps: 1200, Forks: true},
+	{Names: 2, Writers: 3, Controllers: 1, Rewinders: 1, Collectors: 2, Janitors: 1, Readers: 4, Steps: 1200, Busy: true},
+	{Names: 1, Writers: 4, Controllers: 1, Rewinders: 1, Collectors: 3, Steps: 1600, Busy: true, Torn: true},
 }
 
 // KeyedMix is for idempotency keys.
@@ -59,6 +64,8 @@ var KeyedMix = Mix{Names: 3, Writers: 1, Controllers: 2, Collectors: 1, Janitors
 const (
 	WideWindows = 3
 	Forks       = 4
+	LazyReaders = 5
+	TornLists   = 6
 )
 
 // Result is what a run found.
@@ -90,6 +97,10 @@ type Stats struct {
 	Keyed        int // calls with an idempotency key that said yes
 	Replayed     int // of those, with a database that another call had made
 	Gone         int // calls with one whose database had ended
+	Reads        int // pages that lazy readers held against the truth
+	Moves        int // of their snapshots, since an object was gone
+	GhostReads   int // objects that they found in the place of the one meant
+	Torn         int // LISTs that were no snapshot
 	Late         int // told that the last append is not in the history, though it is: stored, collected, and a ghost in its place
 }
 
@@ -115,6 +126,10 @@ func (s *Stats) Add(t Stats) {
 	s.Replayed += t.Replayed
 	s.Gone += t.Gone
 	s.Late += t.Late
+	s.Reads += t.Reads
+	s.Moves += t.Moves
+	s.GhostReads += t.GhostReads
+	s.Torn += t.Torn
 }
 
 // world is one run.
@@ -137,6 +152,7 @@ type world struct {
 	removed int               // objects deleted
 	checked int               // removed, when the pages were last checked
 	grace   time.Duration     // of collectors, in ticks
+	floor   time.Duration     // of log slots
 	keys    keys              // of the callers with idempotency keys
 	stats   Stats
 	what    string
@@ -173,6 +189,9 @@ func Run(c Config) Result {
 	if w.chance(4) {
 		w.grace = time.Duration(w.rnd.IntN(200)) * time.Second
 	}
+	if c.Mix.Torn {
+		w.floor = longestList
+	}
 	for i := range c.Mix.Names {
 		n := string(rune('a' + i))
 		w.names = append(w.names, n)
@@ -191,6 +210,7 @@ func Run(c Config) Result {
 	add(c.Mix.Rewinders, "R", (*actor).rewinder)
 	add(c.Mix.Collectors, "G", (*actor).collector)
 	add(c.Mix.Janitors, "J", (*actor).janitor)
+	add(c.Mix.Readers, "L", (*actor).reader)
 	add(c.Mix.Keyed, "K", (*actor).keyed)
 
 	steps := w.schedule(actors)
@@ -267,7 +287,7 @@ func (w *world) end() {
 		a.tidy(n)
 		a.lastOwner(n)
 	}
-	w.grace = -1
+	w.grace, w.floor = -1, 0
 	for size, same := -1, 0; same < 2; { // chains of forks let go one after the other
 		if same++; size != len(w.store) {
 			size, same = len(w.store), 0
@@ -284,17 +304,18 @@ func (w *world) end() {
 
 // actor is a coroutine.
 type actor struct {
-	w      *world
-	name   string
-	run    func(*actor)
-	next   func() (struct{}, bool)
-	stop   func()
-	yield  func(struct{}) bool
-	crash  bool
-	want   op // the request that it is about to send
-	had    op // the one before
-	waited bool
-	cancel func() // ends the context of the call under way
+	w       *world
+	name    string
+	run     func(*actor)
+	next    func() (struct{}, bool)
+	stop    func()
+	yield   func(struct{}) bool
+	crash   bool
+	want    op // the request that it is about to send
+	had     op // the one before
+	waited  bool
+	tearing bool   // in the middle of a LIST that is no snapshot
+	cancel  func() // ends the context of the call under way
 
 	drawn []nonce // random ids and nonces since somebody began to count
 
@@ -310,7 +331,7 @@ type crashed struct{}
 
 func (a *actor) start() {
 	a.stop()
-	a.crash, a.want, a.had = false, none, none
+	a.crash, a.tearing, a.want, a.had = false, false, none, none
 	a.seen, a.logs = map[string]ownership{}, map[string]*fence.Log{}
 	a.next, a.stop = iter.Pull(func(yield func(struct{}) bool) {
 		a.yield = yield
@@ -342,6 +363,10 @@ func (a *actor) pause(want op) {
 // steps, and between a collector's looks.
 func (a *actor) dawdles() bool {
 	m := a.w.c.Mix
+	if a.tearing && !a.waited {
+		a.waited = true
+		return true
+	}
 	if a.waited || a.name[0] == 'W' {
 		return false
 	}

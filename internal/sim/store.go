@@ -236,6 +236,9 @@ func (c client) List(ctx context.Context, prefix string, o remote.ListOptions) (
 	}
 	w.tick++
 	c.a.sees(prefix)
+	if w.c.Mix.Torn && !w.calm && strings.HasSuffix(prefix, "/log/") && w.chance(2) {
+		return c.torn(ctx, prefix, o)
+	}
 	var page []remote.Info
 	i, _ := w.store.find(max(prefix, o.After))
 	for ; i < len(w.store) && strings.HasPrefix(w.store[i].key, prefix); i++ {
@@ -254,6 +257,53 @@ func (c client) List(ctx context.Context, prefix string, o remote.ListOptions) (
 		w.tracef(c.a.name, "LIST %s: nothing", prefix)
 	}
 	return page, false, nil
+}
+
+// longestList is how long a LIST takes at most, in ticks: a longer one is cut off.
+const longestList = 150 * time.Second
+
+// torn is a LIST that sees the keys up to one of them, then, while others go on, the rest; or the other way round.
+func (c client) torn(ctx context.Context, prefix string, o remote.ListOptions) ([]remote.Info, bool, error) {
+	w, began := c.a.w, c.a.w.now()
+	w.stats.Torn++
+	var keys []string
+	for _, x := range w.store {
+		if strings.HasPrefix(x.key, prefix) {
+			keys = append(keys, x.key)
+		}
+	}
+	cut := prefix
+	if len(keys) > 0 {
+		cut = keys[w.rnd.IntN(len(keys))]
+		if head, ok := fence.ParseSlotKey(keys[0]); ok && w.chance(2) { // just above the head: what comes meanwhile is not seen
+			cut = fence.SlotKey(strings.Split(prefix, "/")[1], head+1)
+		}
+	}
+	firstPart := w.chance(3)
+	var seen []remote.Info
+	take := func(above bool) {
+		for _, x := range w.store {
+			if strings.HasPrefix(x.key, prefix) && x.key > o.After && (x.key > cut) == above {
+				seen = append(seen, x.info())
+			}
+		}
+	}
+	take(firstPart)
+	c.a.tearing = w.chance(2)
+	for range w.rnd.IntN(3) {
+		c.a.pause(list)
+	}
+	c.a.tearing = false
+	if err := ctx.Err(); err != nil || w.now().Sub(began) >= longestList {
+		return nil, false, c.fail("list", prefix, nil, errNetwork)
+	}
+	take(!firstPart)
+	slices.SortFunc(seen, func(a, b remote.Info) int { return strings.Compare(a.Key, b.Key) })
+	w.tracef(c.a.name, "LIST %s, torn at %s: %d keys", prefix, w.short(cut), len(seen))
+	if o.Max > 0 && len(seen) > o.Max {
+		return seen[:o.Max], true, nil
+	}
+	return seen, false, nil
 }
 
 func (c client) Swap(_ context.Context, key, _ string, _ []byte) (string, error) {
