@@ -2,7 +2,6 @@ package tonbo_test
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"testing"
@@ -93,7 +92,7 @@ func BenchmarkRemoteSyncedBesideCompaction(b *testing.B) {
 	}
 	b.StopTimer()
 	if len(beside) < 100 || len(alone) < 100 {
-		b.Log(fmt.Sprintf("%d beside a compaction, %d alone: too few", len(beside), len(alone)))
+		b.Logf("%d beside a compaction, %d alone: too few", len(beside), len(alone))
 		return
 	}
 	b.ReportMetric(float64(len(beside))/float64(b.N), "beside")

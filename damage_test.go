@@ -176,17 +176,30 @@ func TestDamagedLocalCopyIsRebuilt(t *testing.T) {
 }
 
 // history makes a remote with a database of several entries: inside them, in segments, and whole ones.
-func history(t testing.TB) (objects map[string][]byte, rowsWant string) {
+func history(t testing.TB, bases bool) (objects map[string][]byte, rowsWant string) {
 	t.Helper()
 	a := newAccount(t)
 	a.create("run")
-	db := open(t, "run", a.machine())
+	db := open(t, "run", a.machine().Unsettled())
+	compact := func() {
+		if !bases {
+			return
+		}
+		if err := db.Compact(context.Background(), false); err != nil {
+			t.Fatal(err)
+		}
+	}
 	exec(t, db, "CREATE TABLE t(n INTEGER PRIMARY KEY, v BLOB)")
 	synced(t, db)
 	exec(t, db, "WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM s WHERE n<900) INSERT INTO t SELECT n, hex(zeroblob(2500)) || hex(randomblob(8)) FROM s")
 	synced(t, db)
+	compact()
 	exec(t, db, "UPDATE t SET v='x' WHERE n%200=0")
 	synced(t, db)
+	if compact(); bases { // a run above the bottom, and an entry above that
+		exec(t, db, "UPDATE t SET v='y' WHERE n=7")
+		synced(t, db)
+	}
 	closeDB(t, db)
 	return bodies(t, a.store), rows(t, openOf(t, bodies(t, a.store)), "SELECT sum(length(v)) FROM t")
 }
@@ -208,22 +221,26 @@ func with(m map[string][]byte, key string, b []byte) map[string][]byte {
 }
 
 func TestDamagedObjectsAreNamedAndNothingHalfIsTrusted(t *testing.T) {
-	m, want := history(t)
-	segments := 0
-	for key, body := range m {
-		if !strings.HasPrefix(key, "db/") {
-			continue
+	for _, bases := range []bool{false, true} {
+		m, want := history(t, bases)
+		n := map[string]int{}
+		for key, body := range m {
+			if !strings.HasPrefix(key, "db/") {
+				continue
+			}
+			kind := strings.Split(key, "/")[2]
+			n[kind]++
+			if bases && kind == "log" {
+				continue // as without bases
+			}
+			t.Run(key, func(t *testing.T) {
+				t.Parallel()
+				damageObject(t, m, key, body, want)
+			})
 		}
-		if strings.Contains(key, "/seg/") {
-			segments++
+		if n["seg"] == 0 || bases && n["base"] != 2 {
+			t.Errorf("%v objects were made", n)
 		}
-		t.Run(key, func(t *testing.T) {
-			t.Parallel()
-			damageObject(t, m, key, body, want)
-		})
-	}
-	if segments == 0 {
-		t.Error("no segment was made")
 	}
 }
 
@@ -288,7 +305,7 @@ func (a *account) lazily(how, key, want string) {
 }
 
 func TestObjectsInEachOthersPlacesAreRefused(t *testing.T) {
-	m, want := history(t)
+	m, want := history(t, false)
 	var keys []string
 	for k := range m {
 		if strings.HasPrefix(k, "db/") {
@@ -316,7 +333,7 @@ func TestObjectsInEachOthersPlacesAreRefused(t *testing.T) {
 }
 
 func TestUnknownFormatVersionFailsClosed(t *testing.T) {
-	m, _ := history(t)
+	m, _ := history(t, false)
 	needed := 0
 	for key, body := range m {
 		if !strings.HasPrefix(key, "db/") {

@@ -2,7 +2,6 @@ package tonbo_test
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -123,8 +122,8 @@ func TestEndlessWritingStaysSmall(t *testing.T) {
 			r := db.Status().Requests
 			opening := r.Put + r.Get + r.List + r.Head
 			ratio, amplification := float64(max(most, now))/float64(size), float64(compaction)/float64(entries)
-			t.Log(fmt.Sprintf("%d syncs onto %.1f MB: %.1f MB shipped, %.1f MB by compaction (%.2f times), %d segments, %d bases; stored at most %.1f MB (%.2f times the database), at the end %.1f MB; opened with %d requests",
-				n, float64(size)/1e6, float64(entries)/1e6, float64(compaction)/1e6, amplification, store.n["seg"], store.n["base"], float64(max(most, now))/1e6, ratio, float64(now)/1e6, opening))
+			t.Logf("%d syncs onto %.1f MB: %.1f MB shipped, %.1f MB by compaction (%.2f times), %d segments, %d bases; stored at most %.1f MB (%.2f times the database), at the end %.1f MB; opened with %d requests",
+				n, float64(size)/1e6, float64(entries)/1e6, float64(compaction)/1e6, amplification, store.n["seg"], store.n["base"], float64(max(most, now))/1e6, ratio, float64(now)/1e6, opening)
 			if ratio > 4 {
 				t.Errorf("%.2f times the database is stored, want at most 4", ratio)
 			}

@@ -72,11 +72,12 @@ func (c *run) collect() error {
 		}
 	}
 	// 4. As of when.
-	objectBound, err := c.asOf(p, head, c.o.Grace)
+	now := c.o.Now() // the same for both: what follows rests on the log's bound being no newer than the objects'
+	objectBound, err := c.asOf(p, head, now.Add(-c.o.Grace))
 	if err != nil {
 		return err
 	}
-	logBound, err := c.asOf(p, head, c.o.logGrace())
+	logBound, err := c.asOf(p, head, now.Add(-c.o.logGrace()))
 	if err != nil {
 		return err
 	}
@@ -87,7 +88,7 @@ func (c *run) collect() error {
 		if s < logBound.horizon {
 			slots = append(slots, s)
 		}
-		if s < max(logBound.horizon, objectBound.horizon) {
+		if s < objectBound.horizon {
 			labels = append(labels, s)
 		}
 	}
@@ -193,9 +194,9 @@ func (c *run) keepsSlot(h *header) bool {
 	return h.begins() && (c.o.broken == "" || c.o.broken != collected[h.kind])
 }
 
-// asOf is the horizon and the generation by which what is garbage has been so for grace: those of the newest slot that the store has had for so long, but
+// asOf is the horizon and the generation by which what is garbage has been so since before a time: those of the newest slot that the store has had since then, but
 // never above the head's.
-func (c *run) asOf(p *points, head *fence.Entry, grace time.Duration) (bound, error) {
+func (c *run) asOf(p *points, head *fence.Entry, before time.Time) (bound, error) {
 	last := bound{head.Horizon, head.Generation}
 	if head.Ends() {
 		last = end(head.Slot)
@@ -207,7 +208,7 @@ func (c *run) asOf(p *points, head *fence.Entry, grace time.Duration) (bound, er
 		last.horizon = head.Slot
 		return last, nil
 	}
-	slot, ok := p.aged(head.Slot, c.o.Now().Add(-grace))
+	slot, ok := p.aged(head.Slot, before)
 	if !ok {
 		return bound{}, nil
 	}

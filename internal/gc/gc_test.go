@@ -87,6 +87,39 @@ func TestLabelledPointStaysWhateverTheGrace(t *testing.T) {
 	}
 }
 
+// Time passes while a collection runs: an entry that comes of age between two looks at the clock does not part a labelled point from the slots below it.
+func TestClockIsReadOnceACollection(t *testing.T) {
+	s := newStore()
+	d := created(t, s, "a")
+	d.base()
+	below := d.commit("")
+	point := d.commit("step-1")
+	d.m.Slot = d.Slot()
+	b, err := d.m.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := fmt.Sprintf("db/a/base/%016x-%016x-%032x", d.Slot(), d.Generation(), 0)
+	d.put(key, b)
+	e := d.append(fence.Draft{Kind: fence.Base, Base: key, BaseSlot: d.Slot(), Horizon: point.Slot})
+	d = claimed(t, s, "a")
+	d.base() // the horizon has passed the point
+	claimed(t, s, "a")
+	page, _, err := s.List(t.Context(), fence.SlotKey("a", e.Slot), remote.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := gc.ForTest(gc.Options{Grace: time.Hour}, "", 0)
+	calls := time.Duration(0)
+	o.Now = func() time.Time { calls++; return page[0].Time.Add(time.Hour - 2 + calls) } // it comes of age at the second look
+	collected(t, s, "a", o)
+	for _, slot := range []uint64{below.Slot, point.Slot} {
+		if !slices.Contains(s.keys(t, "/log/"), fence.SlotKey("a", slot)) {
+			t.Errorf("slot %d is gone", slot)
+		}
+	}
+}
+
 // R9: what an owner uploaded and has not published stays, however old. R10: what points, labels and pins stand on stays.
 func TestWhatIsNeededStays(t *testing.T) {
 	s := newStore()

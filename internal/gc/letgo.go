@@ -116,7 +116,8 @@ func (c *run) mayLetGo(child fence.Source) (bool, error) {
 	if err := p.listSlots(head.Slot); err != nil {
 		return false, err
 	}
-	slot, aged := p.aged(head.Slot, c.o.Now().Add(-c.o.Grace))
+	before := c.o.Now().Add(-c.o.Grace)
+	slot, aged := p.aged(head.Slot, before)
 	if !aged || slot < child.Slot {
 		return false, nil // it has not been there for the grace's time
 	}
@@ -134,7 +135,7 @@ func (c *run) mayLetGo(child fence.Source) (bool, error) {
 		return head.Base != "" && !p.foreign, err
 	}
 	// 4. A live one: each point from the horizon (as of the grace's time) to the head, each labelled one, and each one that is held by a pin.
-	b, err := c.asOf(p, head, c.o.Grace)
+	b, err := c.asOf(p, head, before)
 	if err != nil {
 		return false, err
 	}
