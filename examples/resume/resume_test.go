@@ -1,81 +1,42 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/tonbo-go/tonbo/examples/internal/exampletest"
 	"github.com/tonbo-go/tonbo/examples/internal/show"
-	"github.com/tonbo-go/tonbo/internal/s3test"
 )
 
+// TestMain is also the main function of the children: the run under test starts its own executable, which is this test.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "agent" { // a child of the run under test
+	if len(os.Args) > 1 && os.Args[1] == "agent" {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	exampletest.Main(m)
 }
 
-func runAll(t *testing.T, args ...string) {
-	t.Helper()
-	empty := exampletest.TempDir(t)
-	var out, errs bytes.Buffer
-	code := run(append([]string{"--packages", "12", "--kills", "3"}, args...), nil, &out, &errs)
-	t.Logf("%s", out.Bytes())
-	if code != 0 {
-		t.Fatalf("exit code %d: %s", code, errs.Bytes())
-	}
-	for _, want := range []string{"its machine is kept", "its machine is lost", "each step took effect once", "checks passed"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("the output lacks %q", want)
-		}
-	}
-	empty()
+var example = exampletest.Example{
+	Run:  func(args []string, stdout, stderr io.Writer) int { return run(args, nil, stdout, stderr) },
+	Args: []string{"--packages", "12", "--kills", "3"},
+	Want: []string{`its machine is kept`, `its machine is lost`, `each step took effect once`},
 }
 
-func TestKilledAgentTakesEachStepOnce(t *testing.T) { runAll(t) }
+func TestKilledAgentTakesEachStepOnce(t *testing.T) { example.Works(t) }
 
-func TestOverS3(t *testing.T) {
-	p := s3test.At(t)
-	for _, kv := range p.Env {
-		name, value, _ := strings.Cut(kv, "=")
-		t.Setenv(name, value)
-	}
-	runAll(t, "--url", p.URL)
-}
+func TestOverS3(t *testing.T) { example.WorksOverS3(t) }
 
 func TestInterruptedRunLeavesNothingBehind(t *testing.T) {
-	empty := exampletest.TempDir(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	out := &exampletest.CancelWriter{Text: "killed", Cancel: cancel}
-	code := show.Run(ctx, "example", out, io.Discard, func(ctx context.Context, s *show.Show) error {
+	exampletest.Interrupted(t, "killed", func(ctx context.Context, s *show.Show) error {
 		return supervise(ctx, options{packages: 12, kills: 3}, s)
 	})
-	if code != show.ExitFailed || ctx.Err() == nil {
-		t.Errorf("exit code %d: the run was not interrupted", code)
-	}
-	empty()
 }
 
 func TestBadInputIsExplained(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"--kills", "-1"}, "no negative number"},
-		{[]string{"--url", "ftp://host/x"}, "want s3://bucket/prefix, file:///dir"},
-		{[]string{"--goroot", t.TempDir()}, "no standard library source"},
-	} {
-		empty := exampletest.TempDir(t)
-		var errs bytes.Buffer
-		if code := run(c.args, nil, io.Discard, &errs); code != show.ExitFailed || !strings.Contains(errs.String(), c.want) {
-			t.Errorf("%v: exit code %d, %q; want %q", c.args, code, errs.String(), c.want)
-		}
-		empty()
-	}
+	example.Explains(t,
+		exampletest.Bad{Args: []string{"--name", "a/b"}, Want: "invalid name"},
+		exampletest.Bad{Args: []string{"--kills", "-1"}, Want: "no negative number"},
+	)
 }
