@@ -48,6 +48,7 @@ type diffSide struct {
 	h       *handle
 	uri     string // that SQLite opens it by
 	is      changeset.Side
+	pages   sidePages
 	release func() error
 }
 
@@ -78,7 +79,7 @@ func (db *DB) diffSide(ctx context.Context) (*diffSide, error) {
 			return nil, err
 		}
 		return &diffSide{
-			h: h, uri: fileURI(p.vfs.Path(), "vfs="+vfs.SnapshotName+"&mode=ro&immutable=1"), is: sideOf(h.name, pointOf(p.entry), false),
+			h: h, uri: fileURI(p.vfs.Path(), "vfs="+vfs.SnapshotName+"&mode=ro&immutable=1"), is: sideOf(h.name, pointOf(p.entry), false), pages: snapshotPages{p},
 			release: func() error { r.release(p); return nil },
 		}, nil
 	}
@@ -88,7 +89,7 @@ func (db *DB) diffSide(ctx context.Context) (*diffSide, error) {
 	_, vdb := h.current()
 	st := db.Status()
 	return &diffSide{
-		h: h, uri: fileURI(vdb.Path(), "vfs="+vfs.Name+"&mode=rw&tonbo="+vdb.Token()), is: sideOf(h.name, st.Point, st.PendingCommits > 0),
+		h: h, uri: fileURI(vdb.Path(), "vfs="+vfs.Name+"&mode=rw&tonbo="+vdb.Token()), is: sideOf(h.name, st.Point, st.PendingCommits > 0), pages: &ownerPages{h: h, vdb: vdb},
 		release: func() error { h.conns.Add(-1); return nil },
 	}, nil
 }
@@ -103,6 +104,9 @@ func sideOf(name string, p Point, unshipped bool) changeset.Side {
 //	before, after := tonbo.Ref{Client: c, Name: "golden"}, fork
 //	changes, err := tonbo.Diff(ctx, before, after)
 //	fmt.Print(changes) // for a person; json.Marshal and WriteSQL for programs
+//
+// Where both have objects of the remote in common, as forks of one database have, only pages that differ are read, and rows in them: the cost follows the change. Otherwise, and when
+// the pages that differ do not tell which rows do, all rows are read. Tables without a primary key are read as a whole when anything in them differs.
 //
 // Errors, for errors.Is: [ErrTooLarge] when more differs than DiffOptions lets into memory; [ErrUnsupported] for a virtual table that differs and whose rows cannot be read
 // and written back (one without content, or of an unknown module); OpenReadOnly's, for a Ref.
@@ -153,6 +157,9 @@ func compareSides(ctx context.Context, a, b *diffSide, o DiffOptions) (*ChangeSe
 	}
 	if err := c.Exec("PRAGMA query_only = ON"); err != nil {
 		return nil, err
+	}
+	if o.Pages == nil {
+		o.Pages = prefilter(ctx, a, b)
 	}
 	cs, err := changeset.Compare(ctx, c, "main", other, o)
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/ncruces/go-sqlite3"
+
+	"github.com/tonbo-go/tonbo/internal/btree"
 )
 
 // Options of Compare. The zero value has the defaults.
@@ -15,7 +17,11 @@ type Options struct {
 	MaxRows  int   // rows in a Set; default 100,000
 	MaxBytes int64 // of their values, in memory; default 256 MiB
 
-	broken string // for tests: a rule that is left out
+	// Pages, if it is not nil, saves reading what is the same on both sides.
+	Pages *Pages
+
+	used   func(string) // for tests: is told what came of Pages
+	broken string       // for tests: a rule that is left out
 }
 
 // Compare finds what turns a into b, two databases of one connection: "main", or what they are attached as. It reads both in one read transaction that it begins and ends, so each is
@@ -39,7 +45,7 @@ func Compare(ctx context.Context, c *sqlite3.Conn, a, b string, o Options) (*Set
 		return nil, err
 	}
 	d := &comparison{c: c, o: o, set: &Set{}, gone: map[string]bool{}, fresh: map[string]bool{}, altered: map[string]*added{}}
-	err := d.run(a, b)
+	err := d.run(ctx, a, b)
 	if rerr := c.Exec("ROLLBACK"); err == nil {
 		err = rerr
 	}
@@ -61,11 +67,12 @@ type comparison struct {
 	bytes int64
 	rows  int
 
-	gone, fresh map[string]bool   // folded names of tables and views that are dropped and created
-	altered     map[string]*added // by folded name
+	may         map[string]*btree.Rows // by folded name of an ordinary table: rows that may differ; nil: all may
+	gone, fresh map[string]bool        // folded names of tables and views that are dropped and created
+	altered     map[string]*added      // by folded name
 }
 
-func (d *comparison) run(a, b string) (err error) {
+func (d *comparison) run(ctx context.Context, a, b string) (err error) {
 	// (1) Both schemas. Reading them takes both snapshots.
 	if d.a, err = readSchema(d.c, a); err != nil {
 		return err
@@ -102,6 +109,9 @@ func (d *comparison) run(a, b string) (err error) {
 	}
 	d.objects()
 	// (3) Rows.
+	if err := d.prefilter(ctx); err != nil {
+		return err
+	}
 	if err := d.tables(); err != nil {
 		return err
 	}
@@ -324,7 +334,7 @@ func (d *comparison) shadowsDiffer(va, vb *virtual) (bool, error) {
 	if va == nil || !slices.Equal(va.shadows, vb.shadows) {
 		return true, nil
 	}
-	probe := &comparison{c: d.c, o: Options{MaxRows: 1, MaxBytes: d.o.MaxBytes}, set: &Set{Encoding: d.set.Encoding}, a: d.a, b: d.b}
+	probe := &comparison{c: d.c, o: Options{MaxRows: 1, MaxBytes: d.o.MaxBytes}, set: &Set{Encoding: d.set.Encoding}, a: d.a, b: d.b, may: d.may}
 	for _, n := range vb.shadows {
 		x, err := readShape(d.c, d.a.db, n)
 		if err != nil {

@@ -99,7 +99,9 @@ type shape struct {
 	fixed   []bool   // nil: none is
 	key     []int    // of columns; nil: none
 	colls   []string // collation of each key column
+	desc    []bool   // which of them descend
 	own     bool     // these are the columns' own
+	without bool     // WITHOUT ROWID
 	isRowid bool     // the key is the rowid
 	nullKey bool     // parts of the key can be NULL
 	rowid   string   // name of the rowid, "": none can be read
@@ -145,14 +147,13 @@ func readShape(c *sqlite3.Conn, db, name string) (*shape, error) {
 	}); err != nil {
 		return nil, err
 	}
-	withoutRowid := false
 	if err := query(c, "SELECT wr FROM pragma_table_list WHERE schema = ? AND lower(name) = lower(?)", []any{db, name}, func(st *sqlite3.Stmt) error {
-		withoutRowid = st.ColumnBool(0)
+		t.without = st.ColumnBool(0)
 		return nil
 	}); err != nil {
 		return nil, err
 	}
-	if !withoutRowid {
+	if !t.without {
 		for _, n := range []string{"rowid", "_rowid_", "oid"} {
 			if !taken[n] {
 				t.rowid = n
@@ -166,12 +167,12 @@ func readShape(c *sqlite3.Conn, db, name string) (*shape, error) {
 	case pkIndex == "": // https://sqlite.org/lang_createtable.html#rowids_and_the_integer_primary_key
 		t.isRowid, t.rowid, t.colls = true, ident(t.columns[t.key[0]]), []string{"BINARY"}
 	default:
-		t.nullKey = !withoutRowid
-		t.colls = make([]string, len(t.key))
-		if err := query(c, `SELECT name, coll FROM pragma_index_xinfo(?, ?) WHERE "key"`, []any{pkIndex, db}, func(st *sqlite3.Stmt) error {
+		t.nullKey = !t.without
+		t.colls, t.desc = make([]string, len(t.key)), make([]bool, len(t.key))
+		if err := query(c, `SELECT name, coll, "desc" FROM pragma_index_xinfo(?, ?) WHERE "key"`, []any{pkIndex, db}, func(st *sqlite3.Stmt) error {
 			for i, k := range t.key {
 				if t.columns[k] == st.ColumnText(0) && t.colls[i] == "" {
-					t.colls[i] = st.ColumnText(1)
+					t.colls[i], t.desc[i] = st.ColumnText(1), st.ColumnBool(2)
 					_, own, _, _, _, err := c.TableColumnMetadata(db, name, t.columns[k])
 					t.own = t.own && strings.EqualFold(own, t.colls[i])
 					return err

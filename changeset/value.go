@@ -63,6 +63,22 @@ func rank(v any) int {
 
 // order compares values as ORDER BY v COLLATE BINARY, typeof(v) does. Equal are the same values, and 0.0 and -0.0.
 func order(encoding string, a, b any) int {
+	if c := orderBy(func(a, b string) int { return orderText(encoding, a, b) }, a, b); c != 0 {
+		return c
+	}
+	_, first := a.(int64)
+	_, second := b.(int64)
+	switch {
+	case first && !second: // "integer" < "real"
+		return -1
+	case !first && second:
+		return 1
+	}
+	return 0
+}
+
+// orderBy compares values as an index does whose collation is text.
+func orderBy(text func(a, b string) int, a, b any) int {
 	if c := cmp.Compare(rank(a), rank(b)); c != 0 {
 		return c
 	}
@@ -71,20 +87,14 @@ func order(encoding string, a, b any) int {
 		if b, ok := b.(int64); ok {
 			return cmp.Compare(a, b)
 		}
-		if c := orderIntReal(a, b.(float64)); c != 0 {
-			return c
-		}
-		return -1 // "integer" < "real"
+		return orderIntReal(a, b.(float64))
 	case float64:
 		if b, ok := b.(float64); ok {
 			return cmp.Compare(a, b)
 		}
-		if c := orderIntReal(b.(int64), a); c != 0 {
-			return -c
-		}
-		return 1
+		return -orderIntReal(b.(int64), a)
 	case string:
-		return orderText(encoding, a, b.(string))
+		return text(a, b.(string))
 	case []byte:
 		return bytes.Compare(a, b.([]byte))
 	}

@@ -66,7 +66,7 @@ func (w *work) exec(q string, args ...any) {
 	w.t.Helper()
 	st, _, err := w.c.Prepare(q)
 	if err != nil {
-		if !strings.Contains(err.Error(), "no such") && !strings.Contains(err.Error(), "values were supplied") && !strings.Contains(err.Error(), "error in") {
+		if !strings.Contains(err.Error(), "no such") && !strings.Contains(err.Error(), "duplicate column") && !strings.Contains(err.Error(), "values were supplied") && !strings.Contains(err.Error(), "error in") {
 			w.t.Fatalf("%s: %v", q, err)
 		}
 		return

@@ -43,6 +43,7 @@ type Database struct {
 	frameBuf  []byte             // frame header and page, written as one
 	uncertain *commit            // commit frame written, not yet known to count
 
+	version      uint64 // rises with each commit that has become certain
 	pageCount    uint32 // as of the last commit
 	minCount     uint32 // smallest since the last Take
 	shippedCount uint32 // as of the last shipped state
@@ -198,6 +199,7 @@ func (d *Database) certain() {
 		return
 	}
 	d.uncertain = nil
+	d.version++
 	size := int64(frameHeaderSize + d.o.PageSize)
 	for i, f := range c.frames {
 		d.wal[f.page] = version{walHeaderSize + int64(c.first+i)*size + frameHeaderSize, f.sum}
