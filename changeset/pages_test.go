@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -104,7 +105,7 @@ WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM s WHERE n<300) INSERT
 // growth changes them.
 func (w *work) growth() {
 	id := int64(w.r.IntN(6500))
-	switch w.r.IntN(24) {
+	switch w.r.IntN(25) {
 	case 0:
 		w.exec("UPDATE wide SET w = ? WHERE id BETWEEN ? AND ?", w.value(), id, id+30)
 	case 1:
@@ -167,6 +168,9 @@ func (w *work) growth() {
 		}
 	case 22:
 		w.exec("ALTER TABLE other ADD COLUMN c" + fmt.Sprint(w.r.IntN(9)) + " DEFAULT 'd'")
+	case 24:
+		edges := []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1<<53 + 1, math.MaxInt64 - 1, math.MaxInt64}
+		w.exec("INSERT OR REPLACE INTO wide VALUES(?, ?, 'edge')", edges[w.r.IntN(len(edges))], w.value())
 	case 23:
 		w.exec("UPDATE wide SET id = id + 10000 WHERE id BETWEEN ? AND ?", id, id+20)
 	}
