@@ -179,6 +179,9 @@ func (a *applier) check(sc *SchemaChange) (done bool, err error) {
 		if a.now.virtual[fold(sc.Table)] == nil { // created with this set
 			return false, nil
 		}
+		if v := settingDefaults[sc.Name]; v != nil {
+			found, has = literal(a.set.Encoding, v), true
+		}
 		err = query(a.c, "SELECT v FROM "+ident(sc.Table+"_config")+" WHERE k = ?", []any{sc.Name}, func(st *sqlite3.Stmt) error {
 			found, has = literal(a.set.Encoding, column(st, 0)), true
 			return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -380,27 +381,40 @@ func (d *comparison) settings(va, vb *virtual) error {
 	if err != nil {
 		return err
 	}
-	var names []string
-	for k, v := range after {
-		if was, ok := before[k]; !ok || !same(was, v) {
-			names = append(names, k)
+	names := map[string]bool{}
+	for _, m := range []map[string]any{before, after} {
+		for k := range m {
+			names[k] = true
 		}
 	}
-	for k := range before {
-		if _, ok := after[k]; !ok {
+	for _, k := range slices.Sorted(maps.Keys(names)) {
+		var v [2]any
+		for i, m := range []map[string]any{before, after} {
+			if set, ok := m[k]; ok {
+				v[i] = set
+			} else {
+				v[i] = settingDefaults[k]
+			}
+		}
+		if same(v[0], v[1]) {
+			continue
+		}
+		if v[1] == nil {
 			return vb.unsupported("its setting " + k + " was removed")
 		}
-	}
-	slices.Sort(names)
-	for _, k := range names {
-		sc := SchemaChange{Op: Setting, Type: "fts5", Name: k, Table: vb.name, After: literal(d.set.Encoding, after[k]),
-			Statements: []string{fmt.Sprintf("INSERT INTO %s(%s, rank) VALUES(%s, %s)", ident(vb.name), ident(vb.name), quote(k), literal(d.set.Encoding, after[k]))}}
-		if v, ok := before[k]; ok {
-			sc.Before = literal(d.set.Encoding, v)
+		sc := SchemaChange{Op: Setting, Type: "fts5", Name: k, Table: vb.name, After: literal(d.set.Encoding, v[1]),
+			Statements: []string{fmt.Sprintf("INSERT INTO %s(%s, rank) VALUES(%s, %s)", ident(vb.name), ident(vb.name), quote(k), literal(d.set.Encoding, v[1]))}}
+		if v[0] != nil {
+			sc.Before = literal(d.set.Encoding, v[0])
 		}
 		d.set.Schema = append(d.set.Schema, sc)
 	}
 	return nil
+}
+
+// settingDefaults are what a full-text table has that nobody set otherwise. https://sqlite.org/fts5.html#special_insert_commands
+var settingDefaults = map[string]any{
+	"automerge": int64(4), "crisismerge": int64(16), "deletemerge": int64(10), "hashsize": int64(1 << 20), "pgsz": int64(4050), "rank": "bm25()", "secure-delete": int64(0), "usermerge": int64(4),
 }
 
 // rebuilds lists the full-text indexes whose table has changed.
