@@ -151,7 +151,7 @@ func (h *handle) settleLog(ctx context.Context) {
 	if h.lockRound(ctx) != nil {
 		return
 	}
-	due := len(h.tail.entries) >= 2*h.tune.settle && !h.smallEnoughToCarry() || h.longLog()
+	due := len(h.tail.entries) >= h.tune.settle+2 && !h.smallEnoughToCarry() || h.longLog()
 	h.unlockRound()
 	if !due {
 		return

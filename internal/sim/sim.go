@@ -54,7 +54,7 @@ var Mixes = []Mix{
 	{Names: 1, Writers: 3, Controllers: 4, Rewinders: 1, Collectors: 4, Janitors: 1, Steps: 1600, Busy: true, Wide: true},
 	{Names: 4, Writers: 3, Controllers: 4, Collectors: 3, Janitors: 2, Steps: 1200, Forks: true},
 	{Names: 2, Writers: 3, Controllers: 1, Rewinders: 1, Collectors: 2, Janitors: 1, Readers: 4, Steps: 1200, Busy: true},
-	{Names: 1, Writers: 4, Controllers: 1, Rewinders: 1, Collectors: 3, Steps: 1600, Busy: true, Torn: true},
+	{Names: 1, Writers: 3, Controllers: 2, Collectors: 4, Steps: 1600, Busy: true, Torn: true},
 }
 
 // KeyedMix is for idempotency keys.

@@ -275,11 +275,11 @@ func (c client) torn(ctx context.Context, prefix string, o remote.ListOptions) (
 	cut := prefix
 	if len(keys) > 0 {
 		cut = keys[w.rnd.IntN(len(keys))]
-		if head, ok := fence.ParseSlotKey(keys[0]); ok && w.chance(2) { // just above the head: what comes meanwhile is not seen
+		if head, ok := fence.ParseSlotKey(keys[0]); ok && !w.chance(4) { // just above the head: what comes meanwhile is not seen
 			cut = fence.SlotKey(strings.Split(prefix, "/")[1], head+1)
 		}
 	}
-	firstPart := w.chance(3)
+	firstPart := w.chance(5)
 	var seen []remote.Info
 	take := func(above bool) {
 		for _, x := range w.store {
@@ -289,8 +289,8 @@ func (c client) torn(ctx context.Context, prefix string, o remote.ListOptions) (
 		}
 	}
 	take(firstPart)
-	c.a.tearing = w.chance(2)
-	for range w.rnd.IntN(3) {
+	c.a.tearing = true
+	for range w.rnd.IntN(5) {
 		c.a.pause(list)
 	}
 	c.a.tearing = false
