@@ -55,7 +55,7 @@ var scenarios = []scenario{
 	}},
 	{name: "janitor", job: job{Janitor: true}, prepare: func(w *world, dir string) {
 		w.ballast(dir)
-		w.start(job{Dir: dir, Steps: 5, Sync: 2, Close: true}, "").wait()
+		w.start(job{Dir: dir, Steps: 2, Sync: 2, Close: true}, "").wait()
 	}},
 	{name: "freeze", job: job{Freeze: true}, after: (*world).thaw, prepare: func(w *world, dir string) {
 		w.start(job{Dir: dir, Steps: 4, Sync: 2, Close: true}, "").wait()
