@@ -35,7 +35,11 @@ func (Time) at()  {}
 
 // String spells a point so that [ParsePoint] reads it: incarnation, slot, generation, time in nanoseconds, label. Points of one incarnation sort by slot.
 func (p Point) String() string {
-	return fmt.Sprintf("%s.%016x.%x.%x.%s", p.ID, p.Slot, p.Generation, p.Time.UnixNano(), hex.EncodeToString([]byte(p.Label)))
+	var ns int64 // 0: no time
+	if !p.Time.IsZero() {
+		ns = p.Time.UnixNano()
+	}
+	return fmt.Sprintf("%s.%016x.%x.%x.%s", p.ID, p.Slot, p.Generation, ns, hex.EncodeToString([]byte(p.Label)))
 }
 
 // ParsePoint reads what [Point.String] wrote.
@@ -52,7 +56,11 @@ func ParsePoint(s string) (Point, error) {
 	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return Point{}, fmt.Errorf("point %q: %w", s, err)
 	}
-	return Point{ID: f[0], Slot: slot, Generation: gen, Time: time.Unix(0, ns), Label: string(label)}, nil
+	p := Point{ID: f[0], Slot: slot, Generation: gen, Label: string(label)}
+	if ns != 0 {
+		p.Time = time.Unix(0, ns)
+	}
+	return p, nil
 }
 
 // resolve finds the entry of a point, header only, in the live incarnation whose head it returns as well. The payload of an entry that is the head is there.
@@ -85,11 +93,17 @@ func (h *handle) find(ctx context.Context, head *fence.Entry, at At) (*fence.Ent
 	case Slot:
 		slot = uint64(at)
 	case Point:
+		if at.ID == "" {
+			return nil, invalid("At", "the point is empty")
+		}
 		if at.ID != head.ID.String() {
 			return nil, h.gone(head, fmt.Sprintf("%s is of incarnation %s, which was deleted; the live one is %s", at, at.ID, head.ID))
 		}
 		slot = at.Slot
 	case Label:
+		if at == "" {
+			return nil, invalid("At", "the label is empty")
+		}
 		return h.findLabel(ctx, head, string(at))
 	case Time:
 		return h.findTime(ctx, head, time.Time(at))

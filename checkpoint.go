@@ -2,7 +2,6 @@ package tonbo
 
 import (
 	"context"
-	"fmt"
 	"unicode"
 	"unicode/utf8"
 
@@ -37,11 +36,11 @@ func (db *DB) Checkpoint(ctx context.Context, label string) (Point, error) {
 
 func checkLabel(label string) error {
 	if label == "" || len(label) > 200 || !utf8.ValidString(label) {
-		return fmt.Errorf("label %.40q: want 1 to 200 bytes of text", label)
+		return invalid("label", "%.40q: want 1 to 200 bytes of text", label)
 	}
 	for _, r := range label {
 		if !unicode.IsPrint(r) {
-			return fmt.Errorf("label %.40q: %q is not printable", label, r)
+			return invalid("label", "%.40q: %q is not printable", label, r)
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package tonbo
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -24,13 +25,21 @@ type Prices struct {
 // ReadPrices reads a price file: one JSON object with the fields of [Prices]. Unknown fields and prices below 0 are errors.
 func ReadPrices(r io.Reader) (Prices, error) {
 	var p Prices
+	if err := notNil("r", r == nil); err != nil {
+		return p, fmt.Errorf("price file: %w", err)
+	}
 	d := json.NewDecoder(r)
 	d.DisallowUnknownFields()
-	if err := d.Decode(&p); err != nil {
+	if err := d.Decode(&p); errors.Is(err, io.EOF) {
+		return p, fmt.Errorf("price file: it is empty: want a JSON object")
+	} else if err != nil {
 		return p, fmt.Errorf("price file: %w", err)
 	}
 	if d.More() {
 		return p, fmt.Errorf("price file: more than one JSON object")
+	}
+	if zero := (Prices{Currency: p.Currency}); p == zero {
+		return p, fmt.Errorf("price file: it has no price: want one of write_unit, service_gib_month, put, get, list, delete, bucket_gib_month, fetched_gib")
 	}
 	for name, v := range map[string]float64{"write_unit": p.Unit, "service_gib_month": p.Service, "put": p.Put, "get": p.Get, "list": p.List, "delete": p.Delete, "bucket_gib_month": p.Bucket, "fetched_gib": p.Fetched} {
 		if v < 0 || math.IsInf(v, 0) {
@@ -80,7 +89,7 @@ func (u *Usage) CostOfRuns(p Prices, perDay float64, kept time.Duration) Cost {
 	if u.Creates == 0 {
 		return Cost{}
 	}
-	runs := perDay * month
+	runs := max(0, perDay) * month
 	one := *u
 	one.StorageByteDays = 0
 	c := one.Cost(p)

@@ -60,6 +60,9 @@ func (h *handle) synced(ctx context.Context) error {
 // Gate runs fn, then Synced, and returns nil only if both did: wrap what leaves the process in it. An error of fn is returned as it is, and
 // nothing is synced then.
 func (db *DB) Gate(ctx context.Context, fn func() error) error {
+	if err := notNil("fn", fn == nil); err != nil {
+		return wrap(db.h.name, "gate", err)
+	}
 	if err := fn(); err != nil {
 		return err
 	}
@@ -161,6 +164,9 @@ func (db *DB) Status() Status {
 // use are waited for, until ctx ends; who asks for one meanwhile waits until it has ended. On a handle that is not fenced it claims and continues all the same.
 // When it fails early the handle is as it was, later it is over until a Reopen succeeds.
 func (db *DB) Reopen(ctx context.Context) error {
+	if db.h.ro != nil {
+		return wrap(db.h.name, "reopen", ErrReadOnly)
+	}
 	return wrap(db.h.name, "reopen", db.h.reopen(ctx, db.DB))
 }
 

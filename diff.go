@@ -54,7 +54,7 @@ type diffSide struct {
 
 func (r Ref) diffSide(ctx context.Context) (*diffSide, error) {
 	if r.Client == nil {
-		return nil, wrap(r.Name, "diff", errors.New("Ref.Client is not set"))
+		return nil, wrap(r.Name, "diff", invalid("Client", "Ref.Client is not set"))
 	}
 	o := r.Client.o
 	o.At, o.Follow, o.Hydration = r.At, 0, HydrateNone
@@ -117,6 +117,9 @@ func Diff(ctx context.Context, a, b Source, o ...DiffOptions) (cs *ChangeSet, er
 	}
 	var sides [2]*diffSide
 	for i, source := range []Source{a, b} {
+		if db, ok := source.(*DB); source == nil || ok && db == nil {
+			return nil, invalid([]string{"a", "b"}[i], "it is nil")
+		}
 		s, err := source.diffSide(ctx)
 		if err != nil {
 			return nil, err

@@ -119,6 +119,9 @@ func parseDSN(dsn string) (name string, o Options, err error) {
 // From returns the DB behind a pool that sql.Open("tonbo", ...) or [Open] made, nil for any other. A database that is not open yet is opened: ping it before to
 // see why that fails, since From returns nil then, too.
 func From(db *sql.DB) *DB {
+	if db == nil {
+		return nil
+	}
 	d, ok := db.Driver().(sqlDriver)
 	if !ok || d.c == nil {
 		return nil

@@ -19,7 +19,7 @@ type EnsureOptions struct {
 	Template string        // fork this database at its head instead of making an empty one
 	Version  string        // up to 200 bytes; the database's version is brought to this one. "": it stays
 	// Migrate is called when the database has another Version, once per key and version whoever asks: what it writes and the new version are one transaction, which the remote acknowledges before Ensure
-	// returns. from is "" for a database without a version. An error leaves everything as it was. Nil: the version changes and nothing else.
+	// returns. from is "" for a database without a version. An error leaves everything as it was. Nil: the version changes and nothing else. It needs Version, and must not Ensure the same key.
 	Migrate  func(ctx context.Context, tx *sql.Tx, from string) error
 	Adopt    string // name or ID of a database that exists, to bind to a key that has none: [ErrKeyBound] otherwise
 	ExpectID string // the key must have this database: [ErrTargetChanged] otherwise, and nothing is made
@@ -64,6 +64,9 @@ func (i *Instances) Ensure(ctx context.Context, key string, o EnsureOptions) (*I
 	if err := o.check(); err != nil {
 		return nil, i.wrap(key, "ensure", err)
 	}
+	if ctx.Value(inMigration{i, key}) != nil {
+		return nil, i.wrap(key, "ensure", errors.New("Ensure was called from within the key's own Migrate, which has the transaction already"))
+	}
 	s, err := i.lock(ctx, key)
 	if err != nil {
 		return nil, i.wrap(key, "ensure", err)
@@ -83,13 +86,25 @@ func (i *Instances) Ensure(ctx context.Context, key string, o EnsureOptions) (*I
 func (o EnsureOptions) check() error {
 	switch {
 	case o.Create.IdempotencyKey != "":
-		return errors.New("EnsureOptions.Create.IdempotencyKey: an instance's key is its idempotency key; leave it unset")
+		return invalid("Create.IdempotencyKey", "an instance's key is its idempotency key; leave it unset")
+	case o.Create.Frozen:
+		return invalid("Create.Frozen", "an instance's database is opened, which a frozen one refuses")
+	case o.Migrate != nil && o.Version == "":
+		return invalid("Version", "Migrate is called when the version changes: say to which one")
+	case o.ReplaceAfter < 0:
+		return invalid("ReplaceAfter", "%s is negative", o.ReplaceAfter)
 	case o.Adopt != "" && o.Template != "":
-		return errors.New("set either EnsureOptions.Adopt or Template")
+		return invalid("Adopt", "Template is set too: set either Adopt or Template")
 	case len(o.Version) > 200:
-		return fmt.Errorf("EnsureOptions.Version has %d bytes, at most 200 are allowed", len(o.Version))
+		return invalid("Version", "Version has %d bytes, at most 200 are allowed", len(o.Version))
 	}
 	return nil
+}
+
+// inMigration marks the ctx of a key's Migrate.
+type inMigration struct {
+	i   *Instances
+	key string
 }
 
 // ensure opens the key's database into s. The caller has the turn.
@@ -155,7 +170,7 @@ func (i *Instances) ensure(ctx context.Context, key string, s *shared, o EnsureO
 			in.Started = Created
 		}
 		// (5) Its version, under the fence.
-		in.Version, err = s.db.migrate(ctx, o.Version, o.Migrate)
+		in.Version, err = s.db.migrate(context.WithValue(ctx, inMigration{i, key}, true), o.Version, o.Migrate)
 		if errors.Is(err, ErrFenced) && try < 100 { // another process has asked at the same moment: it may be migrating. Let it come to its end
 			if err := pause(ctx, time.Duration(1+mathrand.IntN(20<<min(try, 6)))*time.Millisecond); err != nil {
 				return nil, err

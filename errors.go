@@ -3,6 +3,7 @@ package tonbo
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/tonbo-go/tonbo/cache"
@@ -97,6 +98,21 @@ func (e *OptionError) Error() string {
 	return fmt.Sprintf("%v: %s: %s", ErrInvalid, e.Option, e.Reason)
 }
 
+// invalid is an [*OptionError].
+func invalid(option, format string, args ...any) error {
+	return &OptionError{option, fmt.Sprintf(format, args...)}
+}
+
+// notNil returns an [*OptionError] for the first function or value that is not set: names and whether they are nil, in turns.
+func notNil(pairs ...any) error {
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1].(bool) {
+			return invalid(pairs[i].(string), "it is nil")
+		}
+	}
+	return nil
+}
+
 // Is makes errors.Is see ErrInvalid.
 func (e *OptionError) Is(target error) bool { return target == ErrInvalid }
 
@@ -151,10 +167,15 @@ func (e *dbError) Error() string {
 	if e.kind != nil && (e.err == nil || !errors.Is(e.err, e.kind)) {
 		s += ": " + e.kind.Error()
 	}
-	if e.err != nil {
-		s += ": " + e.err.Error()
+	if e.err == nil {
+		return s
 	}
-	return s
+	// What the packages below say of it often begins in the same words.
+	text := e.err.Error()
+	if e.kind != nil && strings.HasPrefix(text, e.kind.Error()) && strings.HasSuffix(s, ": "+e.kind.Error()) {
+		return s + strings.TrimPrefix(text, e.kind.Error())
+	}
+	return s + ": " + text
 }
 
 func (e *dbError) Unwrap() []error {

@@ -15,6 +15,9 @@ import (
 // Export writes a database as a plain SQLite file: without a journal, as of the point at (nil: the head). It takes nothing over; an owner may be at work. It needs
 // room for the database in Options.Dir while it runs. Errors, for errors.Is: [ErrNotFound], [ErrPointGone], [ErrCorrupt], and w's.
 func (c *Client) Export(ctx context.Context, name string, at At, w io.Writer) error {
+	if err := notNil("w", w == nil); err != nil {
+		return wrap(name, "export", err)
+	}
 	h, err := c.handle(name)
 	if err != nil {
 		return err

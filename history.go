@@ -2,7 +2,6 @@ package tonbo
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"slices"
 
@@ -106,7 +105,7 @@ func (c *Client) Rewind(ctx context.Context, name string, at At) (before Point, 
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	if at == nil {
-		return Point{}, wrap(name, "rewind", fmt.Errorf("to which point? at is nil"))
+		return Point{}, wrap(name, "rewind", invalid("at", "to which point? It is nil"))
 	}
 	head, e, err := h.resolve(ctx, at)
 	if err != nil {

@@ -310,7 +310,7 @@ func (i *Instances) Replace(ctx context.Context, key string, o ReplaceOptions) (
 
 func (i *Instances) replace(ctx context.Context, key string, o ReplaceOptions) (*Instance, error) {
 	if o.From != nil && o.Template != "" {
-		return nil, errors.New("set either ReplaceOptions.From or Template")
+		return nil, invalid("From", "Template is set too: set either From or Template")
 	}
 	s, err := i.lock(ctx, key)
 	if err != nil {

@@ -41,6 +41,9 @@ func (f Filter) check() error {
 	if f.NamesOnly && !f.plain() {
 		return &OptionError{"NamesOnly", "the filter asks for more than names"}
 	}
+	if f.Limit < 0 || f.OlderThan < 0 || f.NewerThan < 0 {
+		return invalid("Limit", "Filter.Limit, OlderThan and NewerThan are not negative: %d, %s, %s", f.Limit, f.OlderThan, f.NewerThan)
+	}
 	switch f.State {
 	case "", StateCreating, StateActive, StateExpired, StateDeleting, StateDeleted:
 	default:

@@ -24,6 +24,9 @@ func Open(ctx context.Context, name string, o Options) (*DB, error) {
 	if err := ValidateName(name); err != nil {
 		return nil, err
 	}
+	if o.At != nil || o.Follow != 0 {
+		return nil, wrap(name, "open", invalid("At", "At and Follow are OpenReadOnly's: Open takes the head over; Rewind or Fork begin at an earlier point"))
+	}
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, wrap(name, "open", err)
@@ -59,7 +62,7 @@ func openHandle(ctx context.Context, name string, o Options) (_ *handle, err err
 		return nil, err
 	}
 	if head == nil || head.Ends() || o.only != (fence.ID{}) && o.only != head.ID {
-		return nil, fence.ErrNoDatabase
+		return nil, fmt.Errorf("%w in %s: Create it, or check Options.URL", fence.ErrNoDatabase, h.store)
 	}
 	rec := h.readRecord(ctx, head) // beside what follows; takeOver wants it
 	defer rec.wait()

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/remote"
@@ -116,10 +117,21 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("Options.Dir %q: %w", o.Dir, err)
 	}
 	o.Dir = dir
-	if o.SyncTimeout <= 0 {
+	for option, d := range map[string]time.Duration{"SyncEvery": o.SyncEvery, "SyncTimeout": o.SyncTimeout, "History": o.History, "IfIdle": o.IfIdle, "Follow": o.Follow} {
+		if d < 0 {
+			return o, invalid(option, "%s is negative", d)
+		}
+	}
+	if o.Hydration < HydrateBackground || o.Hydration > HydrateFull {
+		return o, invalid("Hydration", "%d is none of HydrateBackground, HydrateNone, HydrateFull", o.Hydration)
+	}
+	if len(o.Owner) > 256 || strings.ContainsFunc(o.Owner, unicode.IsControl) {
+		return o, invalid("Owner", "%.60q: up to 256 bytes of text in one line are allowed", o.Owner)
+	}
+	if o.SyncTimeout == 0 {
 		o.SyncTimeout = defaultSyncTimeout
 	}
-	if o.History <= 0 {
+	if o.History == 0 {
 		o.History = defaultHistory
 	}
 	if o.SharedCache == 0 {
@@ -128,9 +140,6 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Owner == "" {
 		host, _ := os.Hostname()
 		o.Owner = fmt.Sprintf("%s:%d", host, os.Getpid())
-	}
-	if len(o.Owner) > 256 {
-		o.Owner = o.Owner[:256]
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

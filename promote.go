@@ -35,7 +35,13 @@ type PromoteOptions struct {
 // The point returned holds the promotion. Errors, for errors.Is: [ErrConflict]; [ErrReadOnly]; COMMIT's and Synced's, [ErrFenced] among them. One of Synced says that the promotion is committed here, and
 // not acknowledged.
 func Promote(ctx context.Context, dst *DB, cs *ChangeSet, o PromoteOptions) (Point, error) {
+	if err := notNil("dst", dst == nil, "cs", cs == nil); err != nil {
+		return Point{}, fmt.Errorf("promote: %w", err)
+	}
 	h := dst.h
+	if o.OnConflict < FailOnConflict || o.OnConflict > OverwriteOnConflict {
+		return Point{}, wrap(h.name, "promote", invalid("OnConflict", "%d is none of FailOnConflict, SkipOnConflict, OverwriteOnConflict", o.OnConflict))
+	}
 	if h.ro != nil {
 		return Point{}, wrap(h.name, "promote", ErrReadOnly)
 	}

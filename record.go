@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/catalog"
@@ -31,6 +32,9 @@ func checkMetadata(m map[string]string) error {
 	for k, v := range m {
 		if k == "" || len(k) > 64 {
 			return &OptionError{"Metadata", fmt.Sprintf("metadata key %.70q has %d bytes, 1 to 64 are allowed", k, len(k))}
+		}
+		if !utf8.ValidString(k) || !utf8.ValidString(v) {
+			return invalid("Metadata", "metadata %.70q: %.70q is no UTF-8", k, v)
 		}
 		if len(v) > 256 {
 			return &OptionError{"Metadata", fmt.Sprintf("metadata %q has a value of %d bytes, at most 256 are allowed", k, len(v))}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"sync"
 	"time"
 
@@ -30,6 +31,9 @@ const (
 //
 // The error is fn's, with that of the deletion if there is one. Use [Diff] and [Promote] in fn to keep some of what was done.
 func Scratch(ctx context.Context, c *Client, golden, task string, fn func(context.Context, *DB) error) (err error) {
+	if err := notNil("c", c == nil, "fn", fn == nil); err != nil {
+		return wrap(golden, "scratch", err)
+	}
 	s, err := c.scratch(ctx, golden, nil, scratchName(golden), CreateOptions{TTL: scratchTTL, Metadata: scratchMetadata(nil, golden, task)})
 	if err != nil {
 		return err
@@ -131,14 +135,23 @@ type CandidateResult struct {
 }
 
 // Explore runs each candidate on a fork of source of its own, all from the same point, scores their databases, keeps the best one, and deletes the others, also when one panics or ctx ends: then
-// none is kept. The winner's database is synced and closed; it does not expire. The error is nil when there is a winner; it names each candidate's failure when all have failed. What could not be deleted is in
+// none is kept. The winner's database is synced and closed; it does not expire, and its metadata lose MetadataKind. Fork it under the name that it is to have, and delete it, or Promote what it changed. The error is nil when there is a winner; it names each candidate's failure when all have failed. What could not be deleted is in
 // the error, too: it expires.
 func Explore(ctx context.Context, c *Client, source string, candidates []Candidate, o ExploreOptions) (*ExploreResult, error) {
 	switch {
+	case c == nil:
+		return nil, invalid("c", "it is nil")
 	case len(candidates) == 0:
-		return nil, errors.New("explore: no candidates")
+		return nil, invalid("candidates", "there are none")
 	case o.Score == nil:
-		return nil, errors.New("explore: ExploreOptions.Score is not set")
+		return nil, invalid("Score", "ExploreOptions.Score is not set")
+	case o.Concurrency < 0 || o.TTL < 0:
+		return nil, invalid("Concurrency", "ExploreOptions.Concurrency and TTL are not negative: %d, %s", o.Concurrency, o.TTL)
+	}
+	for i, cand := range candidates {
+		if cand.Run == nil {
+			return nil, invalid("candidates", "Run of candidate %d, %q, is nil", i, cand.Name)
+		}
 	}
 	if o.Concurrency <= 0 {
 		o.Concurrency = 4
@@ -277,7 +290,11 @@ func (e *exploration) try(ctx context.Context, n int) (float64, error) {
 	if err := cand.Run(ctx, s.db); err != nil {
 		return 0, err
 	}
-	return e.o.Score(ctx, s.db)
+	score, err := e.o.Score(ctx, s.db)
+	if err == nil && math.IsNaN(score) {
+		err = errors.New("its score is not a number")
+	}
+	return score, err
 }
 
 // keep syncs and closes the winner, and takes its expiry away.
@@ -287,7 +304,7 @@ func (e *exploration) keep(ctx context.Context) error {
 		return err
 	}
 	never := time.Time{}
-	d, err := e.c.Update(ctx, s.d.Name, UpdateOptions{ExpiresAt: &never})
+	d, err := e.c.Update(ctx, s.d.Name, UpdateOptions{ExpiresAt: &never, Metadata: map[string]*string{MetadataKind: nil}}) // no scratch database any more: a janitor that looks for those passes it over
 	if err != nil {
 		return err
 	}

@@ -107,7 +107,7 @@ func TestScratchLeavesNothingWhateverBecomesOfIt(t *testing.T) {
 	}
 	alone(t, c, "golden")
 	goldenRows(t, a)
-	if err := tonbo.Scratch(ctx, c, "nobody", "task-7", nil); !errors.Is(err, tonbo.ErrNotFound) {
+	if err := tonbo.Scratch(ctx, c, "nobody", "task-7", work(func(context.Context, *tonbo.DB) error { return nil })); !errors.Is(err, tonbo.ErrNotFound) {
 		t.Errorf("no golden database: %v", err)
 	}
 }

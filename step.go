@@ -70,7 +70,8 @@ func (s *stepping) forget() {
 // once: the others wait for the result. So a message's id, or a turn's, makes the handling of it exactly-once as far as the database goes; what fn does outside of it
 // (a request, a mail) may happen again when the machine is lost in the middle, and should carry the same id.
 //
-// fn gets the transaction and must write through it alone: another connection of db cannot write before fn has returned. An error of fn is returned as it is, and a
+// fn gets the transaction and must write through it alone: another connection of db cannot write before fn has returned, and neither can another Step: a Step in fn is an error when it gets fn's ctx, and else waits until its
+// own ctx ends. An error of fn is returned as it is, and a
 // panic goes on; neither leaves anything in the database. thread and id are 1 to 256 bytes of UTF-8. Results are kept until their rows are deleted:
 //
 //	DELETE FROM _tonbo_steps WHERE at < unixepoch('now', '-30 days')
@@ -82,9 +83,15 @@ func (db *DB) Step(ctx context.Context, thread, id string, fn func(context.Conte
 	if h.ro != nil {
 		return Step{}, wrap(h.name, "step", ErrReadOnly)
 	}
+	if err := notNil("fn", fn == nil); err != nil {
+		return Step{}, wrap(h.name, "step", err)
+	}
+	if ctx.Value(inStep{h}) != nil {
+		return Step{}, wrap(h.name, "step", errors.New("Step was called from within a step's function, which has the transaction already: take one step after the other"))
+	}
 	for what, s := range map[string]string{"thread": thread, "id": id} {
 		if s == "" || len(s) > 256 || !utf8.ValidString(s) {
-			return Step{}, wrap(h.name, "step", fmt.Errorf("%s %.40q: want 1 to 256 bytes of UTF-8", what, s))
+			return Step{}, wrap(h.name, "step", invalid(what, "%.40q: want 1 to 256 bytes of UTF-8", s))
 		}
 	}
 	s, err := db.step(ctx, thread, id, fn)
@@ -107,6 +114,9 @@ func session(thread, version string) string {
 	return thread + "-" + version
 }
 
+// inStep marks the ctx of a step's function.
+type inStep struct{ h *handle }
+
 // step is the transaction.
 func (db *DB) step(ctx context.Context, thread, id string, fn func(context.Context, *sql.Tx) ([]byte, error)) (s Step, err error) {
 	h := db.h
@@ -115,6 +125,11 @@ func (db *DB) step(ctx context.Context, thread, id string, fn func(context.Conte
 		defer func() { <-h.steps.turn }()
 	case <-ctx.Done():
 		return s, wrap(h.name, "step", ctx.Err())
+	case <-h.opened.Done():
+		return s, wrap(h.name, "step", ErrClosed)
+	}
+	if h.opened.Err() != nil {
+		return s, wrap(h.name, "step", ErrClosed)
 	}
 	if err := h.steps.prepare(ctx, db.DB, h.epoch.Load()); err != nil {
 		return s, wrap(h.name, "step", err)
@@ -137,7 +152,7 @@ func (db *DB) step(ctx context.Context, thread, id string, fn func(context.Conte
 	}
 	// (3) It runs now, and its result is in the same transaction.
 	s.Session = session(thread, version.String)
-	if s.Result, err = fn(ctx, tx); err != nil {
+	if s.Result, err = fn(context.WithValue(ctx, inStep{h}, true), tx); err != nil {
 		return s, err
 	}
 	if _, err = tx.StmtContext(ctx, h.steps.record).ExecContext(ctx, thread, id, s.Session, time.Now().Unix(), s.Result); err == nil {

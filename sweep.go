@@ -86,6 +86,9 @@ func (c *Client) Sweep(ctx context.Context, j Janitor) (*SweepReport, error) {
 		return s.r, err
 	}
 	err := s.run(ctx)
+	if s.panicked != nil {
+		panic(s.panicked)
+	}
 	slices.SortFunc(s.r.Done, func(a, b Swept) int { return compare(a.Name, b.Name, a.Why, b.Why) })
 	slices.Sort(s.r.Kept)
 	s.r.TooMany = j.Max > 0 && s.r.Databases > j.Max
@@ -113,16 +116,17 @@ type sweep struct {
 	j   Janitor
 	now func() time.Time
 
-	mu   sync.Mutex // guards what follows
-	r    *SweepReport
-	done int
-	all  int
-	used map[string]bool // hashes of the idempotency keys of live databases
+	mu       sync.Mutex // guards what follows
+	r        *SweepReport
+	done     int
+	all      int
+	panicked any             // of Janitor.Keep
+	used     map[string]bool // hashes of the idempotency keys of live databases
 }
 
 func (s *sweep) check() error {
 	if s.j.OlderThan < 0 || s.j.Grace < 0 {
-		return &OptionError{"OlderThan", "Janitor.OlderThan and Grace are not negative"}
+		return invalid("OlderThan", "Janitor.OlderThan and Grace are not negative: %s, %s", s.j.OlderThan, s.j.Grace)
 	}
 	if s.j.OlderThan > 0 && s.j.Prefix == "" && len(s.j.Metadata) == 0 && s.j.Keep == nil {
 		return &OptionError{"OlderThan", "Janitor.OlderThan deletes databases that do not expire: say which by Prefix, Metadata or Keep"}
@@ -189,7 +193,7 @@ func (s *sweep) note(ctx context.Context, name string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if errors.Is(err, remote.ErrUnauthorized) { // it would be so for all
+	if errors.Is(err, remote.ErrUnauthorized) || errors.Is(err, errKeepPanicked) { // it would be so for all
 		return err
 	}
 	s.r.Failed = append(s.r.Failed, wrap(name, "sweep", err))
@@ -271,9 +275,9 @@ func (s *sweep) record(ctx context.Context, d *Database, r *catalog.Record) (gon
 		}
 		return true, nil
 	case StateExpired:
-		if d.Protected || s.j.Keep != nil && s.j.Keep(d) {
+		if keep, err := s.keep(d); keep || err != nil {
 			s.kept(d)
-			return false, nil
+			return false, err
 		}
 		err := s.did(d.Name, d.ID, SweptExpired, func() error { return s.c.expire(ctx, r) })
 		if errors.Is(err, errNotExpired) || errors.Is(err, ErrProtected) { // it was extended meanwhile
@@ -289,9 +293,9 @@ func (s *sweep) record(ctx context.Context, d *Database, r *catalog.Record) (gon
 	if err != nil || head == nil || head.ID.String() != d.ID || head.Ends() || s.now().Sub(head.Time) <= s.j.OlderThan {
 		return false, err
 	}
-	if d.Protected || s.j.Keep != nil && s.j.Keep(d) {
+	if keep, err := s.keep(d); keep || err != nil {
 		s.kept(d)
-		return false, nil
+		return false, err
 	}
 	err = s.did(d.Name, d.ID, SweptOld, func() error { return s.c.end(ctx, head, r, d.Name, catalog.Deleting) })
 	if errors.Is(err, ErrProtected) {
@@ -319,6 +323,23 @@ func (s *sweep) add(r *gc.Report) {
 	defer s.mu.Unlock()
 	s.r.Collected.add(r)
 }
+
+// keep asks Janitor.Keep. A panic in it ends the sweep, and goes on in the caller's goroutine.
+func (s *sweep) keep(d *Database) (keep bool, err error) {
+	if d.Protected || s.j.Keep == nil {
+		return d.Protected, nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.panicked, err = p, errKeepPanicked
+		}
+	}()
+	return s.j.Keep(d), nil
+}
+
+var errKeepPanicked = errors.New("Janitor.Keep panicked")
 
 func (s *sweep) kept(d *Database) {
 	s.mu.Lock()
