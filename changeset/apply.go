@@ -29,7 +29,7 @@ type ApplyOptions struct {
 // delete needs it as it was before, an insert needs that there is none; a row that is as it is to be is done already, so that a set can be applied again. A row without a key
 // must be there in as many copies as before, or as after. Objects of the schema are compared by their SQL. Where AUTOINCREMENT has counted further, that stays.
 //
-// Triggers do not fire: what they did is among the changes. Neither do foreign keys act; where the connection enforces them, violations that the changes bring about are
+// Triggers do not fire: what they did is among the changes; TEMP ones, which cannot be kept from it, are refused. Neither foreign keys nor the tables' ON CONFLICT clauses act; where the connection enforces them, violations that the changes bring about are
 // conflicts. Both settings are as before when Apply returns; close the connection if that fails. When it returns an error, nothing was changed, save that an error of
 // COMMIT itself may not say so: it is returned as it is.
 func (s *Set) Apply(ctx context.Context, c *sqlite3.Conn, o ApplyOptions) (err error) {
@@ -57,6 +57,11 @@ func (s *Set) Apply(ctx context.Context, c *sqlite3.Conn, o ApplyOptions) (err e
 			}
 		}()
 	}
+	if err := query(c, "SELECT name FROM temp.sqlite_schema WHERE type = 'trigger' LIMIT 1", nil, func(st *sqlite3.Stmt) error {
+		return fmt.Errorf("trigger %s is TEMP, and would fire: use a connection without", st.ColumnText(0)) // these are not what DBCONFIG_ENABLE_TRIGGER is about
+	}); err != nil {
+		return err
+	}
 	// (2) No other writer from here on.
 	if err := c.Exec("BEGIN IMMEDIATE"); err != nil {
 		return err
@@ -67,6 +72,10 @@ func (s *Set) Apply(ctx context.Context, c *sqlite3.Conn, o ApplyOptions) (err e
 			err = errors.Join(err, c.Exec("ROLLBACK"))
 		}
 	}()
+	// (3) It is this transaction that is committed, or none: the savepoint goes with it, whatever ends it.
+	if err := c.Exec("SAVEPOINT " + applySavepoint); err != nil {
+		return err
+	}
 	a := &applier{c: c, set: s, o: o, enforce: enforce}
 	if err := a.run(); err != nil {
 		return err
@@ -79,7 +88,27 @@ func (s *Set) Apply(ctx context.Context, c *sqlite3.Conn, o ApplyOptions) (err e
 			return err
 		}
 	}
+	if err := a.stillOpen(); err != nil {
+		return err
+	}
+	if err := c.Exec("RELEASE " + applySavepoint); err != nil {
+		return fmt.Errorf("%w: %w", errEnded, err)
+	}
 	return c.Exec("COMMIT")
+}
+
+// applySavepoint is taken when the transaction begins.
+const applySavepoint = "tonbo_changeset_apply"
+
+// errEnded: what came before it was rolled back.
+var errEnded = errors.New("the transaction was ended by a statement within it")
+
+// stillOpen tells whether statements still are within a transaction: outside of one, each would be committed by itself.
+func (a *applier) stillOpen() error {
+	if a.c.GetAutocommit() {
+		return errEnded
+	}
+	return nil
 }
 
 // applier is an Apply under way.
@@ -158,7 +187,7 @@ func (a *applier) schema(done []bool, which func(*SchemaChange) bool) error {
 			continue
 		}
 		for _, q := range sc.Statements {
-			if err := a.c.Exec(q); err != nil {
+			if err := errors.Join(a.c.Exec(q), a.stillOpen()); err != nil {
 				return fmt.Errorf("%s of %s %s: %w", sc.Op, sc.Type, sc.Name, err)
 			}
 		}
@@ -174,7 +203,7 @@ func (a *applier) check(sc *SchemaChange) (done bool, err error) {
 		return false, nil
 	case sc.Type == "pragma":
 		has = true
-		err = query(a.c, "PRAGMA "+sc.Name, nil, func(st *sqlite3.Stmt) error { found = st.ColumnText(0); return nil })
+		err = query(a.c, "PRAGMA main."+sc.Name, nil, func(st *sqlite3.Stmt) error { found = st.ColumnText(0); return nil })
 	case sc.Type == "fts5":
 		if a.now.virtual[fold(sc.Table)] == nil { // created with this set
 			return false, nil
@@ -182,7 +211,7 @@ func (a *applier) check(sc *SchemaChange) (done bool, err error) {
 		if v := settingDefaults[sc.Name]; v != nil {
 			found, has = literal(a.set.Encoding, v), true
 		}
-		err = query(a.c, "SELECT v FROM "+ident(sc.Table+"_config")+" WHERE k = ?", []any{sc.Name}, func(st *sqlite3.Stmt) error {
+		err = query(a.c, "SELECT v FROM "+mainTable(sc.Table+"_config")+" WHERE k = ?", []any{sc.Name}, func(st *sqlite3.Stmt) error {
 			found, has = literal(a.set.Encoding, column(st, 0)), true
 			return nil
 		})

@@ -86,8 +86,13 @@ type step struct {
 	copies int64 // to come
 }
 
+// mainTable is the name of a table of the target, whatever else the connection has under it.
+func mainTable(name string) string { return "main." + ident(name) }
+
+// prepare makes the statements. OR ABORT goes before what the table says ON CONFLICT: a row that a constraint refuses is not skipped, puts no other out, and does not end the
+// transaction. DELETE has no such clause, and needs none where no trigger fires. https://sqlite.org/lang_conflict.html
 func (w *writer) prepare() (err error) {
-	table := ident(w.t.Name)
+	table := mainTable(w.t.Name)
 	prepare := func(q string) *sqlite3.Stmt {
 		if err != nil {
 			return nil
@@ -101,13 +106,13 @@ func (w *writer) prepare() (err error) {
 		names[i] = ident(n)
 	}
 	list, marks := strings.Join(names, ", "), strings.TrimSuffix(strings.Repeat("?, ", len(names)), ", ")
-	w.insert = prepare("INSERT INTO " + table + "(" + list + ") VALUES(" + marks + ")")
+	w.insert = prepare("INSERT OR ABORT INTO " + table + "(" + list + ") VALUES(" + marks + ")")
 	where := w.where()
 	if w.sh.key != nil {
 		rowid := "NULL"
 		if w.sh.rowid != "" && !w.sh.isRowid {
 			rowid = w.sh.rowid
-			w.insertAt = prepare("INSERT INTO " + table + "(" + rowid + ", " + list + ") VALUES(?, " + marks + ")")
+			w.insertAt = prepare("INSERT OR ABORT INTO " + table + "(" + rowid + ", " + list + ") VALUES(?, " + marks + ")")
 		}
 		w.find = prepare("SELECT " + list + ", " + rowid + " FROM " + table + " WHERE " + where)
 	}
@@ -260,7 +265,7 @@ func (w *writer) update(s *step) error {
 	st := w.updates[q]
 	if st == nil {
 		var err error
-		if st, _, err = w.c.Prepare("UPDATE " + ident(w.t.Name) + " SET " + q + " WHERE " + w.where()); err != nil {
+		if st, _, err = w.c.Prepare("UPDATE OR ABORT " + mainTable(w.t.Name) + " SET " + q + " WHERE " + w.where()); err != nil {
 			return err
 		}
 		w.updates[q] = st
@@ -271,12 +276,15 @@ func (w *writer) update(s *step) error {
 // one runs a statement for one row. A constraint that does not let it pass is a conflict: another row is in the way.
 func (w *writer) one(st *sqlite3.Stmt, s *step, args ...any) error {
 	if st == w.delete && w.sh.key != nil && !s.row.keyed() { // a row without a key in a table that has one
-		return w.c.Exec(fmt.Sprintf("DELETE FROM %s WHERE %s = %d", ident(w.t.Name), w.sh.rowid, args[0]))
+		return w.c.Exec(fmt.Sprintf("DELETE FROM %s WHERE %s = %d", mainTable(w.t.Name), w.sh.rowid, args[0]))
 	}
 	if err := bind(st, 1, args...); err != nil {
 		return err
 	}
 	err := st.Exec()
+	if terr := w.stillOpen(); terr != nil {
+		return errors.Join(err, terr)
+	}
 	if errors.Is(err, sqlite3.CONSTRAINT) {
 		w.conflict(Conflict{Table: w.t.Name, Type: "row", Op: s.row.Op, Columns: w.t.Columns, Key: keyOf(w.sh, s.row.values()),
 			Expected: s.row.Before, Found: s.found, Wanted: s.row.After, Reason: err.Error()})
@@ -290,7 +298,7 @@ func (a *applier) sequences(t *TableChange) error {
 	for i := range t.Rows {
 		r := &t.Rows[i]
 		name, was, found := r.values()[0], any(nil), false
-		if err := query(a.c, "SELECT seq FROM sqlite_sequence WHERE name = ?", []any{name}, func(st *sqlite3.Stmt) error {
+		if err := query(a.c, "SELECT seq FROM main.sqlite_sequence WHERE name = ?", []any{name}, func(st *sqlite3.Stmt) error {
 			was, found = column(st, 0), true
 			return nil
 		}); err != nil {
@@ -299,12 +307,12 @@ func (a *applier) sequences(t *TableChange) error {
 		q, args := "", []any(nil)
 		switch {
 		case r.Op == Delete && found && same(was, r.Before[1]):
-			q, args = "DELETE FROM sqlite_sequence WHERE name = ?", []any{name}
+			q, args = "DELETE FROM main.sqlite_sequence WHERE name = ?", []any{name}
 		case r.Op == Delete:
 		case !found:
-			q, args = "INSERT INTO sqlite_sequence(name, seq) VALUES(?, ?)", r.After
+			q, args = "INSERT OR ABORT INTO main.sqlite_sequence(name, seq) VALUES(?, ?)", r.After
 		case order(a.set.Encoding, r.After[1], was) > 0:
-			q, args = "UPDATE sqlite_sequence SET seq = ? WHERE name = ?", []any{r.After[1], name}
+			q, args = "UPDATE OR ABORT main.sqlite_sequence SET seq = ? WHERE name = ?", []any{r.After[1], name}
 		}
 		if q == "" {
 			continue

@@ -30,7 +30,7 @@ func (a *applier) violations() (map[violation]int, error) {
 		}
 	}
 	var tables []string
-	if err := query(a.c, "SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0", nil, func(st *sqlite3.Stmt) error {
+	if err := query(a.c, "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND rootpage > 0", nil, func(st *sqlite3.Stmt) error {
 		tables = append(tables, st.ColumnText(0))
 		return nil
 	}); err != nil {
@@ -38,7 +38,7 @@ func (a *applier) violations() (map[violation]int, error) {
 	}
 	for _, name := range tables {
 		check := false
-		if err := query(a.c, `SELECT "table" FROM pragma_foreign_key_list(?)`, []any{name}, func(st *sqlite3.Stmt) error {
+		if err := query(a.c, `SELECT "table" FROM pragma_foreign_key_list(?, 'main')`, []any{name}, func(st *sqlite3.Stmt) error {
 			check = check || touched[fold(name)] || touched[fold(st.ColumnText(0))]
 			return nil
 		}); err != nil {
@@ -47,7 +47,7 @@ func (a *applier) violations() (map[violation]int, error) {
 		if !check {
 			continue
 		}
-		if err := query(a.c, "PRAGMA foreign_key_check("+ident(name)+")", nil, func(st *sqlite3.Stmt) error {
+		if err := query(a.c, "PRAGMA main.foreign_key_check("+ident(name)+")", nil, func(st *sqlite3.Stmt) error {
 			found[violation{st.ColumnText(0), column(st, 1), st.ColumnText(2), st.ColumnInt64(3)}]++
 			return nil
 		}); err != nil {

@@ -10,7 +10,8 @@ import (
 )
 
 // WriteSQL writes a script for the sqlite3 shell, or any other SQLite, that turns the first database into the second one, in one transaction of its own. It is for that database alone: unlike [Set.Apply] it
-// looks at nothing that is there. It switches foreign keys off for its connection, and takes the triggers of the tables that change away while it runs, so that neither act.
+// looks at nothing that is there. It switches foreign keys off for its connection, and takes the triggers of the tables that change away while it runs, so that neither act. Run it so that it stops at an error, as sqlite3 -bail
+// does: then nothing is committed.
 func (s *Set) WriteSQL(to io.Writer) error {
 	w := &script{bufio.NewWriter(to), s.Encoding}
 	w.line("-- %s -> %s", oneLine(s.From.String()), oneLine(s.To.String()))
@@ -87,7 +88,7 @@ func (w *script) table(t *TableChange) {
 					set = append(set, ident(t.Columns[j])+" = "+literal(w.encoding, v))
 				}
 			}
-			w.line("UPDATE %s SET %s WHERE %s;", ident(t.Name), strings.Join(set, ", "), w.key(t, r.Before))
+			w.line("UPDATE OR ABORT %s SET %s WHERE %s;", ident(t.Name), strings.Join(set, ", "), w.key(t, r.Before))
 		}
 	}
 	for i := range t.Rows {
@@ -97,7 +98,7 @@ func (w *script) table(t *TableChange) {
 				names[j], vs[j] = ident(t.Columns[j]), literal(w.encoding, v)
 			}
 			for range max(1, r.CopiesAfter-r.CopiesBefore) {
-				w.line("INSERT INTO %s(%s) VALUES(%s);", ident(t.Name), strings.Join(names, ", "), strings.Join(vs, ", "))
+				w.line("INSERT OR ABORT INTO %s(%s) VALUES(%s);", ident(t.Name), strings.Join(names, ", "), strings.Join(vs, ", "))
 			}
 		}
 	}
