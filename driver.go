@@ -324,6 +324,9 @@ func (c *conn) ResetSession(context.Context) error {
 // IsValid tells the pool whether to keep the connection.
 func (c *conn) IsValid() bool { return !c.stale() }
 
+// Reason is for who works on the SQLite connection itself (sql.Conn's Raw): it makes an error of that connection one that says what is behind it.
+func (c *conn) Reason(err error) error { return c.h.reason(err) }
+
 func (c *conn) Close() error {
 	defer c.done()
 	return c.Conn.Close()
