@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tonbo-go/tonbo"
+)
+
+// kinds of points that are spelled behind a name.
+var pointKinds = []string{"label:", "slot:", "time:", "point:"}
+
+// parseNameAt reads a database's name with a point behind it. at nil: the head.
+//
+// Names may have an @ in them, labels too: the point begins at the first @ that is followed by a kind, else at the last one. An @ at the end ends a name that has others.
+func parseNameAt(s string) (name string, at tonbo.At, err error) {
+	name, point := s, ""
+	switch i := kindAt(s); {
+	case strings.HasSuffix(s, "@"):
+		name = strings.TrimSuffix(s, "@")
+	case i >= 0:
+		name, point = s[:i], s[i+1:]
+	case strings.Contains(s, "@"):
+		i := strings.LastIndexByte(s, '@')
+		name, point = s[:i], s[i+1:]
+	}
+	if err := tonbo.ValidateName(name); err != nil {
+		return "", nil, fmt.Errorf("%q: %w", s, err)
+	}
+	if at, err = parsePoint(point); err != nil {
+		return "", nil, usagef("%q: %w", s, err)
+	}
+	return name, at, nil
+}
+
+// kindAt is where the first @ is that a kind of point follows, -1: nowhere.
+func kindAt(s string) int {
+	first := -1
+	for _, kind := range pointKinds {
+		if i := strings.Index(s, "@"+kind); i >= 0 && (first < 0 || i < first) {
+			first = i
+		}
+	}
+	return first
+}
+
+// parsePoint reads what stands behind the @. "" is the head.
+func parsePoint(s string) (tonbo.At, error) {
+	kind, value, ok := strings.Cut(s, ":")
+	switch {
+	case s == "":
+		return nil, nil
+	case ok && kind == "slot":
+		n, err := strconv.ParseUint(value, 10, 64)
+		if err != nil || n == 0 {
+			return nil, fmt.Errorf("slot %q: want a number from 1 on", value)
+		}
+		return tonbo.Slot(n), nil
+	case ok && kind == "time":
+		t, err := time.Parse(time.RFC3339, value)
+		if err != nil {
+			return nil, fmt.Errorf("time %q: want one like 2026-11-30T10:00:00Z", value)
+		}
+		return tonbo.Time(t), nil
+	case ok && kind == "point":
+		p, err := tonbo.ParsePoint(value)
+		if err != nil {
+			return nil, err
+		}
+		return p, nil
+	case ok && kind == "label":
+		if value == "" {
+			return nil, fmt.Errorf("the label is empty")
+		}
+		return tonbo.Label(value), nil
+	}
+	return tonbo.Label(s), nil
+}

@@ -1,0 +1,7 @@
+//go:build unix && !darwin && !dragonfly && !freebsd && !netbsd && !openbsd
+
+package main
+
+import "golang.org/x/sys/unix"
+
+const getTermios = unix.TCGETS
