@@ -15,6 +15,9 @@ func (db *DB) Checkpoint(ctx context.Context, label string) (Point, error) {
 	if h.ro != nil {
 		return Point{}, wrap(h.name, "checkpoint", ErrReadOnly)
 	}
+	if err := db.outdated(); err != nil {
+		return Point{}, err
+	}
 	if err := checkLabel(label); err != nil {
 		return Point{}, wrap(h.name, "checkpoint", err)
 	}

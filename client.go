@@ -31,7 +31,7 @@ func NewClient(o Options) (*Client, error) {
 	o.Remote = store
 	counter := new(remote.Counter)
 	c := &Client{o: o, store: remote.Counted(store, counter), counter: counter}
-	c.instances = &Instances{c: c, open: map[string]*shared{}}
+	c.instances = &Instances{c: c, turns: map[string]*turn{}, open: map[fence.ID]*sharing{}}
 	return c, nil
 }
 

@@ -16,8 +16,34 @@ import (
 // A COMMIT returns as soon as the local copy has it (Options.Strict: when the remote has it). [DB.Synced] is the acknowledgement.
 type DB struct {
 	*sql.DB
-	h     *handle
-	lease func() error // set by Ensure: gives a shared handle back, instead of Close
+	h          *handle
+	lease      func() error // set by Ensure: gives a shared handle back, instead of Close
+	generation uint64       // of a lease: the writer's, when it was made
+	told       int64        // of a lease: losses that it has nothing to do with
+}
+
+// outdated tells that commits which this DB may have made were set aside, and that the handle was taken back since (another Ensure of the key did that): what it is asked to acknowledge is not in the remote.
+func (db *DB) outdated() error {
+	h := db.h
+	if db.lease == nil || h.losses.Load() == db.told {
+		return nil
+	}
+	if err := h.ended(); err != nil { // it says so itself
+		return nil
+	}
+	h.mu.Lock()
+	owner, lost := h.owner, h.lost
+	h.mu.Unlock()
+	return &FencedError{Name: h.name, Generation: db.generation, ByGeneration: owner.Generation(), By: h.o.Owner, At: owner.Entry().Time, Lost: lost}
+}
+
+// syncedSince is Synced for a commit that was made in an epoch of the handle: a Reopen since may have set it aside.
+func (db *DB) syncedSince(ctx context.Context, epoch int64) error {
+	err := db.Synced(ctx)
+	if err == nil && db.h.epoch.Load() != epoch {
+		err = &dbError{db.h.name, "sync", ErrUnsynced, errors.New("the database was reopened meanwhile, and what was committed before may have been set aside; try again")}
+	}
+	return err
 }
 
 // Connections of a pool: few stay open, and none in an idle database, since each needs about a megabyte.
@@ -45,7 +71,13 @@ func (db *DB) Synced(ctx context.Context) error {
 	if db.h.ro != nil {
 		return wrap(db.h.name, "sync", ErrReadOnly)
 	}
-	return db.h.synced(ctx)
+	if err := db.outdated(); err != nil {
+		return err
+	}
+	if err := db.h.synced(ctx); err != nil {
+		return err
+	}
+	return db.outdated()
 }
 
 func (h *handle) synced(ctx context.Context) error {
@@ -162,7 +194,8 @@ func (db *DB) Status() Status {
 
 // Reopen takes the database back after it was fenced: it claims the next generation and brings the local copy up to date, in place. Connections in
 // use are waited for, until ctx ends; who asks for one meanwhile waits until it has ended. On a handle that is not fenced it claims and continues all the same.
-// When it fails early the handle is as it was, later it is over until a Reopen succeeds.
+// When it fails early the handle is as it was, later it is over until a Reopen succeeds. A Synced after it does not speak for commits from before that were not shipped: if others have written meanwhile, they are in
+// the file that the [*FencedError] and Status().Lost name.
 func (db *DB) Reopen(ctx context.Context) error {
 	if db.h.ro != nil {
 		return wrap(db.h.name, "reopen", ErrReadOnly)

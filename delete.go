@@ -18,6 +18,11 @@ const expiredLabel = "expired"
 //
 // Errors, for errors.Is: [ErrNotFound] when there is none, also when it was deleted before; [ErrProtected]; [ErrUnsynced] when the outcome is not known: run it again. Nine requests.
 func (c *Client) Delete(ctx context.Context, name string) error {
+	return c.deleteOnly(ctx, name, "")
+}
+
+// deleteOnly is Delete of one incarnation; "": whichever is live.
+func (c *Client) deleteOnly(ctx context.Context, name, id string) error {
 	if err := ValidateName(name); err != nil {
 		return err
 	}
@@ -33,6 +38,9 @@ func (c *Client) Delete(ctx context.Context, name string) error {
 	if head == nil || head.Ends() {
 		return wrap(name, "delete", c.resumeDelete(ctx, name))
 	}
+	if id != "" && head.ID.String() != id {
+		return wrap(name, "delete", fence.ErrNoDatabase)
+	}
 	r, err := recordOf(ctx, c.store, name, head)
 	if err == nil {
 		err = c.end(ctx, head, r, name, catalog.Deleting)
@@ -43,8 +51,32 @@ func (c *Client) Delete(ctx context.Context, name string) error {
 	return wrap(name, "delete", err)
 }
 
+// endQuiet is end for a janitor that takes the database for forgotten: fence.ErrBusy, and nothing has happened, when its log has moved on since head was read.
+func (c *Client) endQuiet(ctx context.Context, head *fence.Entry, r *catalog.Record, name string) error {
+	err := c.endAs(ctx, head, r, name, catalog.Deleting, true)
+	if !errors.Is(err, fence.ErrBusy) {
+		return err
+	}
+	// The mark goes back, unless somebody else has meanwhile gone on with the deletion.
+	_, rerr := catalog.Change(ctx, c.store, r, func(r *catalog.Record) error {
+		if r.State == catalog.Deleting {
+			r.State = catalog.Ready
+		}
+		return nil
+	})
+	if rerr != nil && !errors.Is(rerr, remote.ErrNotFound) {
+		err = errors.Join(err, rerr)
+	}
+	return err
+}
+
 // end ends the incarnation that head is of. r is its index record, which goes to the state given; nil: it has none.
-func (c *Client) end(ctx context.Context, head *fence.Entry, r *catalog.Record, name, state string) (err error) {
+func (c *Client) end(ctx context.Context, head *fence.Entry, r *catalog.Record, name, state string) error {
+	return c.endAs(ctx, head, r, name, state, false)
+}
+
+// endAs is end. once: only right behind head.
+func (c *Client) endAs(ctx context.Context, head *fence.Entry, r *catalog.Record, name, state string, once bool) (err error) {
 	// (1) The record says that it ends: from here on nothing stops that, no protection and no extension (If-Match).
 	if r != nil {
 		r, err = catalog.Change(ctx, c.store, r, func(r *catalog.Record) error { return mayEnd(r, state, c) })
@@ -58,7 +90,7 @@ func (c *Client) end(ctx context.Context, head *fence.Entry, r *catalog.Record, 
 	fault("delete:marked")
 	// (2) The log says that it has ended (R7: the id, not the name). This is the acknowledgement.
 	var ended *fence.Entry
-	d := fence.DeleteOptions{Head: head, Stored: func(e *fence.Entry) { ended = e }}
+	d := fence.DeleteOptions{Head: head, Once: once, Stored: func(e *fence.Entry) { ended = e }}
 	if r != nil && r.State == catalog.Expiring {
 		d.Label = expiredLabel
 	}

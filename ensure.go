@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/tonbo-go/tonbo/fence"
@@ -47,8 +48,7 @@ func (e *RestartingError) Unwrap() error { return e.Err }
 // want is what a key's next database is to be.
 type want struct {
 	create   CreateOptions
-	template string
-	at       At
+	template string // "": empty
 }
 
 // Ensure returns the database of a key, open: one database for each key, however many processes ask at once. The key's first Ensure makes it; when it was deleted or has expired, the next one makes the key's next generation. The name of
@@ -56,7 +56,7 @@ type want struct {
 //
 // Ensures in one process share a handle, through this client, and do not fence each other; close each Instance's DB. An Ensure in another process takes the database over, as [Open] does: the handle here then gets [ErrFenced], and the next Ensure here takes it back.
 //
-// Errors, for errors.Is: [ErrKeyBound] (Adopt), [ErrTargetChanged] (ExpectID), [ErrRestarting] (a [*RestartingError]), those of Migrate, and those of [Client.Create], [Client.Fork] and [Open].
+// Errors, for errors.Is: [ErrKeyBound] (Adopt), [ErrTargetChanged] (ExpectID), [ErrRestarting] (a [*RestartingError]), [ErrFrozen] (somebody has frozen the key's database), those of Migrate, and those of [Client.Create], [Client.Fork] and [Open].
 func (i *Instances) Ensure(ctx context.Context, key string, o EnsureOptions) (*Instance, error) {
 	if err := ValidateName(key); err != nil {
 		return nil, err
@@ -67,23 +67,21 @@ func (i *Instances) Ensure(ctx context.Context, key string, o EnsureOptions) (*I
 	if ctx.Value(inMigration{i, key}) != nil {
 		return nil, i.wrap(key, "ensure", errors.New("Ensure was called from within the key's own Migrate, which has the transaction already"))
 	}
-	s, err := i.lock(ctx, key)
+	unlock, err := i.lock(ctx, key)
 	if err != nil {
 		return nil, i.wrap(key, "ensure", err)
 	}
-	defer i.unlock(key, s)
-	in, err := i.ensure(ctx, key, s, o)
-	if err != nil {
-		if s.leases == 0 {
-			err = errors.Join(err, s.drop())
-		}
-		return nil, i.wrap(key, "ensure", err)
-	}
-	in.DB = i.lease(key, s)
-	return in, nil
+	defer unlock()
+	in, err := i.ensure(ctx, key, o)
+	return in, i.wrap(key, "ensure", err)
 }
 
-func (o EnsureOptions) check() error {
+func (o *EnsureOptions) check() error {
+	for _, id := range []*string{&o.Adopt, &o.ExpectID} { // in one spelling
+		if parsed, ok := fence.ParseID(strings.ToLower(*id)); ok {
+			*id = parsed.String()
+		}
+	}
 	switch {
 	case o.Create.IdempotencyKey != "":
 		return invalid("Create.IdempotencyKey", "an instance's key is its idempotency key; leave it unset")
@@ -107,8 +105,8 @@ type inMigration struct {
 	key string
 }
 
-// ensure opens the key's database into s. The caller has the turn.
-func (i *Instances) ensure(ctx context.Context, key string, s *shared, o EnsureOptions) (*Instance, error) {
+// ensure returns the key's database, open. The caller has the turn.
+func (i *Instances) ensure(ctx context.Context, key string, o EnsureOptions) (*Instance, error) {
 	created := false
 	for try := 0; ; try++ {
 		if err := ctx.Err(); err != nil {
@@ -137,7 +135,12 @@ func (i *Instances) ensure(ctx context.Context, key string, s *shared, o EnsureO
 		}
 		// (2) Open it, that incarnation and no other.
 		in := instanceOf(key, b)
-		in.Started, err = i.start(ctx, s, b)
+		id, ok := fence.ParseID(b.ID)
+		if !ok {
+			return nil, fmt.Errorf("%w: the key's log names database %q", ErrCorrupt, b.ID)
+		}
+		var h *sharing
+		h, in.Started, err = i.start(ctx, b, id)
 		switch {
 		case errors.Is(err, fence.ErrNoDatabase), errors.Is(err, ErrNotFound), errors.Is(err, ErrDeleted), errors.Is(err, ErrExpired):
 			// (3) It has ended: the key's next generation.
@@ -150,6 +153,16 @@ func (i *Instances) ensure(ctx context.Context, key string, s *shared, o EnsureO
 			}
 			created = created || ours
 			continue
+		case errors.Is(err, ErrFrozen):
+			// A Replace that runs at this moment has frozen it: the key has another one then, or will.
+			now, herr := i.bindings(key).Head(ctx)
+			if herr != nil {
+				return nil, herr
+			}
+			if now.Slot == b.Slot {
+				return nil, fmt.Errorf("%w; Thaw it, or Replace it", err)
+			}
+			continue
 		case errors.Is(err, ErrCorrupt), errors.Is(err, ErrRemoteLost):
 			// (4) It does not open. Nothing takes its place unless that was asked for.
 			replaced, ferr := i.failing(ctx, key, b, o, err)
@@ -161,23 +174,28 @@ func (i *Instances) ensure(ctx context.Context, key string, s *shared, o EnsureO
 		case err != nil:
 			return nil, err
 		}
-		if b.Kind == catalog.Failing {
-			if _, _, err := i.append(ctx, key, b, catalog.Binding{Kind: catalog.Bound, Generation: b.Generation, Name: b.Name, ID: b.ID}); err != nil {
-				return nil, err
-			}
-		}
 		if created {
 			in.Started = Created
 		}
 		// (5) Its version, under the fence.
-		in.Version, err = s.db.migrate(context.WithValue(ctx, inMigration{i, key}, true), o.Version, o.Migrate)
+		if b.Kind == catalog.Failing {
+			_, _, err = i.append(ctx, key, b, catalog.Binding{Kind: catalog.Bound, Generation: b.Generation, Name: b.Name, ID: b.ID})
+		}
+		if err == nil {
+			in.Version, err = h.db.migrate(context.WithValue(ctx, inMigration{i, key}, true), o.Version, o.Migrate)
+		}
+		if err == nil {
+			in.DB = i.lease(id, h)
+			return in, nil
+		}
+		rerr := i.release(id, h)
 		if errors.Is(err, ErrFenced) && try < 100 { // another process has asked at the same moment: it may be migrating. Let it come to its end
 			if err := pause(ctx, time.Duration(1+mathrand.IntN(20<<min(try, 6)))*time.Millisecond); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		return in, err
+		return nil, errors.Join(err, rerr)
 	}
 }
 
@@ -199,45 +217,43 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// start makes s.db an open handle of the database that b names.
-func (i *Instances) start(ctx context.Context, s *shared, b *catalog.Binding) (Started, error) {
-	id, ok := fence.ParseID(b.ID)
-	if !ok {
-		return "", fmt.Errorf("%w: the key's log names database %q", ErrCorrupt, b.ID)
+// start returns an open handle of the database that b names, with a reference to it.
+func (i *Instances) start(ctx context.Context, b *catalog.Binding, id fence.ID) (h *sharing, how Started, err error) {
+	h, fresh, err := i.acquire(ctx, b.Name, id)
+	if errors.Is(err, ErrNotFound) {
+		return nil, "", i.whyGone(ctx, b, err)
 	}
-	if s.db != nil {
-		same := s.db.h.o.only == id
-		var err error
-		if same { // it may have been taken over, deleted or have expired since
-			err = s.db.Synced(ctx)
-		}
-		switch {
-		case same && err == nil:
-			return Running, nil
-		case same && errors.Is(err, ErrFenced):
-			if err := s.db.Reopen(ctx); err != nil {
-				return "", err
-			}
-			return Running, nil
-		case same && s.db.Err() == nil: // the store cannot be reached, or the like: it goes on when it can
-			return "", err
-		}
-		if err := s.drop(); err != nil {
-			i.c.o.Logger.Debug("closing a database that is over", "database", b.Name, "error", err)
-		}
-	}
-	o := i.c.o
-	o.only = id
-	db, err := Open(ctx, b.Name, o)
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
-	s.db, s.name = db, b.Name
-	owner, _ := db.h.current()
-	if prev := owner.Prev(); prev != nil && prev.Kind != fence.Close && prev.Kind != fence.Create && time.Since(prev.Time).Abs() < runningWithin {
-		return Running, nil
+	if fresh {
+		owner, _ := h.db.h.current()
+		if prev := owner.Prev(); prev != nil && prev.Kind != fence.Close && prev.Kind != fence.Create && time.Since(prev.Time).Abs() < runningWithin {
+			return h, Running, nil
+		}
+		return h, Resumed, nil
 	}
-	return Resumed, nil
+	// It may have been taken over, deleted or have expired since.
+	err = h.db.Synced(ctx)
+	if errors.Is(err, ErrFenced) {
+		err = h.db.Reopen(ctx)
+	}
+	if err != nil {
+		return nil, "", errors.Join(err, i.release(id, h))
+	}
+	return h, Running, nil
+}
+
+// whyGone tells a database that has ended from a remote that has lost it: what ends one stays in its log for ever (R5).
+func (i *Instances) whyGone(ctx context.Context, b *catalog.Binding, gone error) error {
+	head, err := i.c.log(b.Name).HeadHeader(ctx)
+	if err != nil {
+		return err
+	}
+	if head == nil {
+		return fmt.Errorf("%w: nothing is left of database %s (%s) in %s, not even its end", ErrRemoteLost, b.Name, b.ID, i.c.store)
+	}
+	return gone
 }
 
 // make gives the key its next database, behind b. ours: this call has made it, and nobody else.
@@ -246,7 +262,11 @@ func (i *Instances) make(ctx context.Context, key string, b *catalog.Binding, w 
 		// (1) The intent: whoever comes along from here on makes this very database.
 		if b.Kind != catalog.Bind {
 			name := databaseName(key, generation, "")
-			if b, _, err = i.append(ctx, key, b, catalog.Binding{Kind: catalog.Bind, Generation: generation, Name: name}); err != nil {
+			next := catalog.Binding{Kind: catalog.Bind, Generation: generation, Name: name}
+			if w.template != "" {
+				next.Source = &catalog.Point{Name: w.template}
+			}
+			if b, _, err = i.append(ctx, key, b, next); err != nil {
 				return nil, false, err
 			}
 			fault("ensure:bind")
@@ -257,14 +277,24 @@ func (i *Instances) make(ctx context.Context, key string, b *catalog.Binding, w 
 			}
 			return b, false, nil
 		}
-		// (2) The database, once for this entry of the key's log.
+		// (2) What this one takes the place of is not written to any more.
+		if b.Retire != nil {
+			if err := i.retire(ctx, b.Retire); err != nil {
+				return nil, false, err
+			}
+			fault("ensure:retired")
+		}
+		// (3) The database, once for this entry of the key's log.
 		w.create.IdempotencyKey = fmt.Sprintf("instance %s %d", key, b.Slot)
 		w.create.IfNotExists, w.create.instance = false, key
 		var d *Database
-		if w.template == "" {
+		switch source := b.Source; {
+		case source == nil:
 			d, err = i.c.Create(ctx, b.Name, w.create)
-		} else {
-			d, err = i.c.Fork(ctx, w.template, b.Name, ForkOptions{CreateOptions: w.create, At: w.at})
+		case source.Slot == 0:
+			d, err = i.c.Fork(ctx, source.Name, b.Name, ForkOptions{CreateOptions: w.create})
+		default:
+			d, err = i.c.Fork(ctx, source.Name, b.Name, ForkOptions{CreateOptions: w.create, At: Point{ID: source.ID, Slot: source.Slot}})
 		}
 		fault("ensure:created")
 		switch {
@@ -273,7 +303,7 @@ func (i *Instances) make(ctx context.Context, key string, b *catalog.Binding, w 
 			// The name is another database's: another name.
 			var tag [4]byte
 			rand.Read(tag[:])
-			if b, _, err = i.append(ctx, key, b, catalog.Binding{Kind: catalog.Bind, Generation: b.Generation, Name: databaseName(key, b.Generation, fmt.Sprintf("-%x", tag))}); err != nil {
+			if b, _, err = i.append(ctx, key, b, catalog.Binding{Kind: catalog.Bind, Generation: b.Generation, Name: databaseName(key, b.Generation, fmt.Sprintf("-%x", tag)), Source: b.Source, Retire: b.Retire}); err != nil {
 				return nil, false, err
 			}
 			continue
@@ -285,9 +315,9 @@ func (i *Instances) make(ctx context.Context, key string, b *catalog.Binding, w 
 			generation = max(generation, b.Generation+1)
 			continue
 		default:
-			return nil, false, err
+			return nil, false, i.giveUp(ctx, key, b, err)
 		}
-		// (3) The key has it.
+		// (4) The key has it.
 		there, ours, err := i.append(ctx, key, b, catalog.Binding{Kind: catalog.Bound, Generation: b.Generation, Name: d.Name, ID: d.ID})
 		if err != nil {
 			return nil, false, err
@@ -299,6 +329,23 @@ func (i *Instances) make(ctx context.Context, key string, b *catalog.Binding, w 
 		}
 		return there, ours, nil
 	}
+}
+
+// giveUp takes an intent back that can never be fulfilled, so that the next Ensure begins anew, and returns cause.
+func (i *Instances) giveUp(ctx context.Context, key string, b *catalog.Binding, cause error) error {
+	never := false
+	for _, kind := range []error{ErrNotFound, ErrPointGone, ErrInvalid, ErrName} {
+		never = never || errors.Is(cause, kind)
+	}
+	if !never {
+		return cause
+	}
+	next := catalog.Binding{Kind: catalog.Release, Generation: b.Generation - 1}
+	if b.Retire != nil { // frozen, and the key's as before
+		next.Kind, next.Name, next.ID = catalog.Bound, b.Retire.Name, b.Retire.ID
+	}
+	_, _, err := i.append(ctx, key, b, next)
+	return errors.Join(cause, err)
 }
 
 // databaseName is the name of a key's database: the key, and for later generations the generation behind it. Names have the length of keys: a long key is cut, which the tag makes up for.
@@ -334,14 +381,32 @@ func (i *Instances) failing(ctx context.Context, key string, b *catalog.Binding,
 	return false, &RestartingError{Key: key, RetryAfter: retry, Since: b.Since, Err: cause}
 }
 
-// migrate brings the database to a version, once. It returns the version that it has.
+// migrate brings the database to a version, once. It returns the version that it has, which the remote has too.
 func (db *DB) migrate(ctx context.Context, version string, fn func(context.Context, *sql.Tx, string) error) (string, error) {
+	epoch := db.h.epoch.Load()
+	from, err := db.migrateTx(ctx, version, fn)
+	if err != nil {
+		return "", err
+	}
+	if version == "" {
+		version = from
+	}
+	if commits, _ := db.h.pending(); commits == 0 { // an Ensure acknowledges what it found as little as Open does
+		return version, nil
+	}
+	return version, db.syncedSince(ctx, epoch)
+}
+
+// migrateTx is the transaction. It returns the version that was there.
+func (db *DB) migrateTx(ctx context.Context, version string, fn func(context.Context, *sql.Tx, string) error) (from string, err error) {
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable})
+	if err == nil {
+		_, err = tx.ExecContext(ctx, markTx)
+	}
 	if err != nil {
 		return "", err
 	}
 	defer tx.Rollback()
-	var from string
 	err = tx.QueryRowContext(ctx, `SELECT name FROM sqlite_schema WHERE name = '_tonbo_meta'`).Scan(new(string))
 	if err == nil {
 		err = tx.QueryRowContext(ctx, `SELECT value FROM _tonbo_meta WHERE key = 'version'`).Scan(&from)
@@ -353,9 +418,15 @@ func (db *DB) migrate(ctx context.Context, version string, fn func(context.Conte
 		return from, nil
 	}
 	if fn != nil {
-		if err := fn(ctx, tx, from); err != nil {
-			return "", fmt.Errorf("migrate from version %q to %q: %w", from, version, err)
-		}
+		err = fn(ctx, tx, from)
+	} else {
+		err = nil
+	}
+	if err == nil {
+		err = stillInTx(ctx, tx)
+	}
+	if err != nil {
+		return "", fmt.Errorf("migrate from version %q to %q: %w", from, version, err)
 	}
 	if _, err := tx.ExecContext(ctx, metaTable); err != nil {
 		return "", err
@@ -364,8 +435,5 @@ func (db *DB) migrate(ctx context.Context, version string, fn func(context.Conte
 		return "", err
 	}
 	fault("ensure:migrated")
-	if err := tx.Commit(); err != nil {
-		return "", err
-	}
-	return version, db.Synced(ctx)
+	return from, tx.Commit()
 }

@@ -5,11 +5,13 @@ import (
 	"fmt"
 
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/catalog"
 	"github.com/tonbo-go/tonbo/remote"
 )
 
 // setFrozen freezes or thaws a database: a claim and a close that carry the flag, or do not. An owner is fenced by it. Nothing is written when it is so already.
-func (c *Client) setFrozen(ctx context.Context, name string, frozen bool) error {
+// only is the incarnation meant; zero: whichever is live.
+func (c *Client) setFrozen(ctx context.Context, name string, frozen bool, only fence.ID) error {
 	h, err := c.handle(name)
 	if err != nil {
 		return err
@@ -23,7 +25,7 @@ func (c *Client) setFrozen(ctx context.Context, name string, frozen bool) error 
 	}
 	// (1) What is it? A claim that freezes and was not followed by its close is finished.
 	head, err := h.log.HeadHeader(ctx)
-	if err == nil && (head == nil || head.Ends()) {
+	if err == nil && (head == nil || head.Ends() || only != (fence.ID{}) && head.ID != only) {
 		err = fence.ErrNoDatabase
 	}
 	if err != nil {
@@ -36,7 +38,7 @@ func (c *Client) setFrozen(ctx context.Context, name string, frozen bool) error 
 		return wrap(name, doing, err)
 	}
 	// (2) The claim: from here on it is.
-	owner, err := h.log.Claim(ctx, fence.ClaimOptions{Frozen: frozen, IgnoreFrozen: true})
+	owner, err := h.log.Claim(ctx, fence.ClaimOptions{ID: only, Frozen: frozen, IgnoreFrozen: true})
 	if isUnknown(err) {
 		return &dbError{name, doing, ErrUnsynced, fmt.Errorf("run it again: %w", err)}
 	}
@@ -48,12 +50,24 @@ func (c *Client) setFrozen(ctx context.Context, name string, frozen bool) error 
 	h.owner = owner
 	h.leave(ctx, owner)
 	fault("freeze:closed")
+	// (4) For listing alone: the log decides.
+	r, err := recordOf(ctx, c.store, name, owner.Entry())
+	if err == nil && r != nil {
+		_, err = catalog.Change(ctx, c.store, r, func(r *catalog.Record) error { r.Frozen = frozen; return nil })
+	}
+	if err != nil {
+		c.o.Logger.Debug("index record does not say whether it is frozen", "database", name, "error", err)
+	}
 	return nil
 }
 
 // Freeze makes a database unchangeable, until [Client.Thaw]: Open and Rewind refuse it ([ErrFrozen]); it can be forked, read, exported and deleted. Its owner, if there is one, is fenced. It
-// is no error if it is frozen already. Four requests, and one for the close. Errors, for errors.Is: [ErrNotFound], [ErrUnsynced] when the outcome is not known (run it again).
-func (c *Client) Freeze(ctx context.Context, name string) error { return c.setFrozen(ctx, name, true) }
+// is no error if it is frozen already. Seven requests. Errors, for errors.Is: [ErrNotFound], [ErrUnsynced] when the outcome is not known (run it again).
+func (c *Client) Freeze(ctx context.Context, name string) error {
+	return c.setFrozen(ctx, name, true, fence.ID{})
+}
 
 // Thaw ends a Freeze. It is no error if the database is not frozen: then nothing happens, and its owner goes on.
-func (c *Client) Thaw(ctx context.Context, name string) error { return c.setFrozen(ctx, name, false) }
+func (c *Client) Thaw(ctx context.Context, name string) error {
+	return c.setFrozen(ctx, name, false, fence.ID{})
+}

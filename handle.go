@@ -34,6 +34,7 @@ type handle struct {
 	outdated atomic.Bool            // the file lacks what is shipped, and has nothing else: a Reopen begins from nothing
 	held     atomic.Pointer[func()] // notes a strict COMMIT, which the remote has, once the local file has it; nil: there is none on its way
 	epoch    atomic.Int64           // rises with each Reopen: connections from before are not used again
+	losses   atomic.Int64           // rises when commits are set aside: a DB from before must not acknowledge them
 
 	mu      sync.Mutex // guards what follows
 	owner   *fence.Owner
@@ -103,6 +104,12 @@ func (h *handle) current() (*fence.Owner, *vfs.Database) {
 	return h.owner, h.vdb
 }
 
+// pending tells what is committed here and not shipped.
+func (h *handle) pending() (commits int, bytes int64) {
+	_, vdb := h.current()
+	return vdb.Pending()
+}
+
 // fenced ends this handle's ownership: later COMMITs are refused, and commits that were not shipped are set aside. The caller holds the round.
 func (h *handle) fenced(fe *fence.FencedError) error {
 	owner, _ := h.current()
@@ -131,6 +138,7 @@ func (h *handle) over(e *FencedError) error {
 		h.o.Logger.Debug("set aside without waiting for a commit under way", "database", h.name, "error", err)
 	}
 	if commits, _ := vdb.Pending(); commits > 0 {
+		h.losses.Add(1)
 		e.Lost, e.aside = h.setAside(vdb, owner.Generation())
 	}
 	vdb.Refuse(e)

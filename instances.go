@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,17 +43,22 @@ func (i *Instance) SessionID(thread string) string { return session(thread, i.Ve
 type Instances struct {
 	c *Client
 
-	mu   sync.Mutex
-	open map[string]*shared // by key
+	mu    sync.Mutex // guards what follows, and the refs of handles
+	turns map[string]*turn
+	open  map[fence.ID]*sharing
 }
 
-// shared is what the Ensures of one key in this process share.
-type shared struct {
-	turn    chan struct{} // held while somebody works on it
-	waiters int           // who hold it or wait for it; guarded by Instances.mu
-	db      *DB           // nil: not open
-	name    string
-	leases  int // handed out and not closed
+// turn is held by the one Ensure or Replace of a key that is at work in this process.
+type turn struct {
+	token   chan struct{}
+	waiters int // who hold it or wait for it
+}
+
+// sharing is an open handle that Ensures of one database in this process share.
+type sharing struct {
+	db     *DB
+	refs   int           // leases that are not closed, and Ensures that are about to make one
+	closed chan struct{} // of one that is being closed: closed when it is; nil: it is open
 }
 
 // Instances returns the client's instances: databases by key. All calls return the same.
@@ -60,68 +66,106 @@ func (c *Client) Instances() *Instances {
 	return c.instances
 }
 
-// lock takes the turn for a key in this process.
-func (i *Instances) lock(ctx context.Context, key string) (*shared, error) {
+// lock takes the turn for a key in this process, and returns what gives it back.
+func (i *Instances) lock(ctx context.Context, key string) (unlock func(), err error) {
 	i.mu.Lock()
-	s := i.open[key]
-	if s == nil {
-		s = &shared{turn: make(chan struct{}, 1)}
-		i.open[key] = s
+	t := i.turns[key]
+	if t == nil {
+		t = &turn{token: make(chan struct{}, 1)}
+		i.turns[key] = t
 	}
-	s.waiters++
+	t.waiters++
 	i.mu.Unlock()
+	leave := func() {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		if t.waiters--; t.waiters == 0 {
+			delete(i.turns, key)
+		}
+	}
 	select {
-	case s.turn <- struct{}{}:
-		return s, nil
+	case t.token <- struct{}{}:
+		return func() { <-t.token; leave() }, nil
 	case <-ctx.Done():
-		i.leave(key, s)
+		leave()
 		return nil, ctx.Err()
 	}
 }
 
-func (i *Instances) unlock(key string, s *shared) {
-	<-s.turn
-	i.leave(key, s)
-}
-
-func (i *Instances) leave(key string, s *shared) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if s.waiters--; s.waiters == 0 && s.db == nil {
-		delete(i.open, key)
+// acquire returns the open handle of a database, with a reference to it. fresh: it was opened for that.
+func (i *Instances) acquire(ctx context.Context, name string, id fence.ID) (h *sharing, fresh bool, err error) {
+	for {
+		i.mu.Lock()
+		h := i.open[id]
+		if h == nil {
+			h = &sharing{refs: 1, closed: make(chan struct{})} // until it is open, others wait as for one that is being closed
+			i.open[id] = h
+			i.mu.Unlock()
+			o := i.c.o
+			o.only = id
+			db, err := Open(ctx, name, o)
+			i.mu.Lock()
+			defer i.mu.Unlock()
+			close(h.closed)
+			if err != nil {
+				delete(i.open, id)
+				return nil, false, err
+			}
+			h.db, h.closed = db, nil
+			return h, true, nil
+		}
+		if h.closed == nil {
+			h.refs++
+			i.mu.Unlock()
+			return h, false, nil
+		}
+		wait := h.closed
+		i.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return nil, false, ctx.Err()
+		}
 	}
 }
 
-// lease returns another DB of the shared handle. Its Close gives it back; the last one closes the handle. The caller has the turn.
-func (i *Instances) lease(key string, s *shared) *DB {
-	s.leases++
-	db := s.db
-	var once sync.Once
-	var err error
-	return &DB{DB: db.DB, h: db.h, lease: func() error {
-		once.Do(func() {
-			s, _ := i.lock(context.Background(), key) // it is the same one as long as its db is open
-			defer i.unlock(key, s)
-			if s.db != db { // replaced meanwhile, and closed then
-				return
-			}
-			if s.leases--; s.leases == 0 {
-				s.db = nil
-				err = db.Close()
-			}
-		})
-		return err
-	}}
-}
-
-// drop closes the shared handle, whoever holds it: it is over. The caller has the turn.
-func (s *shared) drop() error {
-	db := s.db
-	if db == nil {
+// release gives a reference back. The last one closes the handle.
+func (i *Instances) release(id fence.ID, h *sharing) error {
+	i.mu.Lock()
+	if h.refs--; h.refs > 0 {
+		i.mu.Unlock()
 		return nil
 	}
-	s.db, s.leases = nil, 0
-	return db.Close()
+	h.closed = make(chan struct{})
+	i.mu.Unlock()
+	err := h.db.Close()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	delete(i.open, id)
+	close(h.closed)
+	return err
+}
+
+// lease makes a DB of the handle from the reference that the caller has. Its Close acknowledges what was committed before it, as every Close does, and gives the reference back.
+func (i *Instances) lease(id fence.ID, h *sharing) *DB {
+	db := &DB{DB: h.db.DB, h: h.db.h, told: h.db.h.losses.Load(), generation: h.db.Status().Generation}
+	db.lease = sync.OnceValue(func() error {
+		err := db.outdated()
+		if commits, _ := db.h.pending(); err == nil && commits > 0 && db.h.ended() == nil {
+			ctx, cancel := context.WithTimeout(context.Background(), db.h.o.SyncTimeout)
+			err = db.h.unsynced("close", db.Synced(ctx))
+			cancel()
+		}
+		var fenced *FencedError
+		if ended := db.h.ended(); err == nil && errors.As(ended, &fenced) && (fenced.Lost != "" || fenced.aside != nil) {
+			err = ended
+		}
+		if cerr := i.release(id, h); err == nil {
+			err = cerr
+		}
+		return err
+	})
+	return db
 }
 
 func (i *Instances) bindings(key string) catalog.Bindings {
@@ -172,10 +216,8 @@ func (i *Instances) Update(ctx context.Context, key string, o UpdateOptions) (*D
 	if err != nil {
 		return nil, i.wrap(key, "update", err)
 	}
+	o.only, _ = fence.ParseID(b.ID)
 	d, err := i.c.Update(ctx, b.Name, o)
-	if err == nil && d.ID != b.ID {
-		err = fmt.Errorf("%w: %s is database %s now, the key's was %s", ErrTargetChanged, b.Name, d.ID, b.ID)
-	}
 	return d, i.wrap(key, "update", err)
 }
 
@@ -235,7 +277,7 @@ func (i *Instances) Bind(ctx context.Context, key, database string) (*Instance, 
 // find looks a database up by its name or its ID.
 func (i *Instances) find(ctx context.Context, database string) (*Database, error) {
 	d, err := i.c.Get(ctx, database)
-	if id, ok := fence.ParseID(database); ok && errors.Is(err, ErrNotFound) {
+	if id, ok := fence.ParseID(strings.ToLower(database)); ok && errors.Is(err, ErrNotFound) {
 		for d, lerr := range i.c.List(ctx, Filter{NamesOnly: true}) {
 			if lerr != nil {
 				return nil, lerr
@@ -261,6 +303,18 @@ func (i *Instances) adopt(ctx context.Context, key string, b *catalog.Binding, d
 	}
 	if !ours && there.ID != d.ID {
 		return nil, nil
+	}
+	// (3) Another key may have marked it between the two, since this one had nothing in its log yet: it has it then.
+	id, _ := fence.ParseID(d.ID)
+	r, err := catalog.Find(ctx, i.c.store, d.Name, id)
+	if err != nil && !errors.Is(err, remote.ErrNotFound) {
+		return nil, err
+	}
+	if err == nil && r.Instance != key {
+		if _, _, err := i.append(ctx, key, there, catalog.Binding{Kind: catalog.Release, Generation: there.Generation}); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: %s has become the database of key %s", ErrKeyBound, d.Name, r.Instance)
 	}
 	return there, nil
 }
@@ -312,49 +366,77 @@ func (i *Instances) replace(ctx context.Context, key string, o ReplaceOptions) (
 	if o.From != nil && o.Template != "" {
 		return nil, invalid("From", "Template is set too: set either From or Template")
 	}
-	s, err := i.lock(ctx, key)
+	unlock, err := i.lock(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	defer i.unlock(key, s)
+	defer unlock()
 	old, err := i.bindings(key).Head(ctx)
 	if err != nil {
 		return nil, err
 	}
-	// (1) Nobody writes to the old one any more: what is forked from it is all there is.
 	had := old.Kind == catalog.Bound || old.Kind == catalog.Failing
+	if o.From != nil && !had {
+		return nil, fmt.Errorf("%w: the key has none to fork from", ErrNotFound)
+	}
+	// (1) What is to be done, in the key's log: whoever comes along from here on does it, should this process die. The point to fork from is fixed now.
+	next := catalog.Binding{Kind: catalog.Bind, Generation: old.Generation + 1, Name: databaseName(key, old.Generation+1, "")}
 	if had {
-		if err := s.drop(); err != nil {
-			i.c.o.Logger.Debug("closing a database that is replaced", "key", key, "error", err)
-		}
-		if err := i.retire(ctx, old); err != nil {
+		next.Retire = &catalog.Point{Name: old.Name, ID: old.ID}
+	}
+	switch {
+	case o.From != nil:
+		p, err := i.point(ctx, old, o.From)
+		if err != nil {
 			return nil, err
 		}
+		next.Source = &catalog.Point{Name: old.Name, ID: old.ID, Slot: p.Slot}
+	case o.Template != "":
+		next.Source = &catalog.Point{Name: o.Template}
 	}
-	from := o.Template
-	if o.From != nil {
-		if !had {
-			return nil, fmt.Errorf("%w: the key has none to fork from", ErrNotFound)
-		}
-		from = old.Name
-	}
-	// (2) The new one, and the key is bound to it.
-	b, _, err := i.make(ctx, key, old, want{create: o.Create, template: from, at: o.From})
+	there, ours, err := i.append(ctx, key, old, next)
 	if err != nil {
 		return nil, err
 	}
-	// (3) Last, what is not wanted any more.
+	if !ours {
+		return nil, fmt.Errorf("%w: another process has changed what the key has meanwhile; look with Get", ErrTargetChanged)
+	}
+	fault("replace:intent")
+	// (2) The old one is frozen, the new one made, and the key bound to it.
+	b, _, err := i.make(ctx, key, there, want{create: o.Create})
+	if err != nil {
+		return nil, err
+	}
+	// (3) Last, what is not wanted any more: that incarnation and no other.
 	if had && o.DeleteOld {
-		if err := i.c.Delete(ctx, old.Name); err != nil && !errors.Is(err, ErrNotFound) {
+		if err := i.c.deleteOnly(ctx, old.Name, old.ID); err != nil && !errors.Is(err, ErrNotFound) {
 			return nil, fmt.Errorf("replaced by %s; the old database stays: %w", b.Name, err)
 		}
 	}
 	return instanceOf(key, b), nil
 }
 
-// retire freezes a key's database, which fences its owner. One that has ended already is as good.
-func (i *Instances) retire(ctx context.Context, b *catalog.Binding) error {
-	err := i.c.Freeze(ctx, b.Name)
+// point finds a point of the database that b names.
+func (i *Instances) point(ctx context.Context, b *catalog.Binding, at At) (Point, error) {
+	h, err := i.c.handle(b.Name)
+	if err != nil {
+		return Point{}, err
+	}
+	defer h.stop()
+	head, e, err := h.resolve(ctx, at)
+	if err != nil {
+		return Point{}, wrap(b.Name, "find a point", err)
+	}
+	if head.ID.String() != b.ID {
+		return Point{}, fmt.Errorf("%w: %s has ended; the database of that name is another one", ErrTargetChanged, b.ID)
+	}
+	return pointOf(e), nil
+}
+
+// retire freezes a database that a key had, which fences its owner. One that has ended already is as good; another one of its name is none of ours.
+func (i *Instances) retire(ctx context.Context, p *catalog.Point) error {
+	id, _ := fence.ParseID(p.ID)
+	err := i.c.setFrozen(ctx, p.Name, true, id)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrDeleted) {
 		return nil
 	}

@@ -197,6 +197,9 @@ func (h *handle) takeOver(ctx context.Context, head *fence.Entry, rec *pendingRe
 func (h *handle) disown(ctx context.Context, owner *fence.Owner, r *catalog.Record) {
 	h.expiring.know(r, h.o.time())
 	u := segment.Usage{Stored: owner.Entry().Usage.Stored, Expires: h.expiring.seconds()}
+	if r.State == catalog.Deleting {
+		u.Expires = 1 // long past: the next Open looks at the record first
+	}
 	if _, err := owner.Append(ctx, fence.Draft{Kind: fence.Close, Since: &u}); err != nil {
 		h.o.Logger.Debug("not closed", "database", h.name, "error", err)
 	}

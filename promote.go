@@ -52,7 +52,8 @@ func Promote(ctx context.Context, dst *DB, cs *ChangeSet, o PromoteOptions) (Poi
 		}
 	}
 	// (2) One transaction.
-	if err := h.promote(ctx, cs, o); err != nil {
+	epoch, err := h.promote(ctx, cs, o)
+	if err != nil {
 		if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 			err = fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
@@ -60,7 +61,7 @@ func Promote(ctx context.Context, dst *DB, cs *ChangeSet, o PromoteOptions) (Poi
 	}
 	fault("promote:committed")
 	// (3) The remote has it.
-	if err := dst.Synced(ctx); err != nil {
+	if err := dst.syncedSince(ctx, epoch); err != nil {
 		return Point{}, fmt.Errorf("the promotion is committed here, and not acknowledged: %w", err)
 	}
 	owner, _ := h.current()
@@ -68,13 +69,13 @@ func Promote(ctx context.Context, dst *DB, cs *ChangeSet, o PromoteOptions) (Poi
 }
 
 // promote is the transaction, on a connection of its own, since it runs without triggers and foreign keys.
-func (h *handle) promote(ctx context.Context, cs *ChangeSet, o PromoteOptions) error {
+func (h *handle) promote(ctx context.Context, cs *ChangeSet, o PromoteOptions) (epoch int64, err error) {
 	dc, err := (&connector{h: h}).Connect(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer dc.Close()
-	return h.reason(cs.Apply(ctx, dc.(*conn).Raw(), changeset.ApplyOptions{OnConflict: o.OnConflict, BeforeCommit: func() error {
+	return dc.(*conn).epoch, h.reason(cs.Apply(ctx, dc.(*conn).Raw(), changeset.ApplyOptions{OnConflict: o.OnConflict, BeforeCommit: func() error {
 		fault("promote:before-commit")
 		return nil
 	}}))

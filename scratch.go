@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/tonbo-go/tonbo/cache"
+	"github.com/tonbo-go/tonbo/remote"
 )
 
 // Metadata of databases that Scratch and Explore make: a janitor finds those of processes that died by ScratchKind.
@@ -24,6 +27,7 @@ const (
 const (
 	scratchTTL     = time.Hour        // of a database whose process dies
 	scratchCleanup = 30 * time.Second // for the deletion, whatever became of the caller's ctx
+	scratchTries   = 5
 )
 
 // Scratch runs fn on a fork of golden that nobody else has, and deletes the fork when fn has returned, also when it panics or ctx ends. Nothing of it is kept, here or in the remote: fn may let a model do
@@ -42,7 +46,6 @@ func Scratch(ctx context.Context, c *Client, golden, task string, fn func(contex
 	if err := s.open(ctx); err != nil {
 		return err
 	}
-	s.db.h.throwAway()
 	return fn(ctx, s.db)
 }
 
@@ -77,8 +80,11 @@ func (c *Client) scratch(ctx context.Context, golden string, at At, name string,
 	return &scratch{c: c, d: d}, nil
 }
 
+// open opens the fork. Close throws its local copy away, whoever calls it, until it is to be kept.
 func (s *scratch) open(ctx context.Context) (err error) {
-	s.db, err = s.c.Open(ctx, s.d.Name)
+	if s.db, err = s.c.Open(ctx, s.d.Name); err == nil {
+		s.db.h.throwAway(true)
+	}
 	return err
 }
 
@@ -88,20 +94,26 @@ func (s *scratch) remove(ctx context.Context) error {
 	defer cancel()
 	var err error
 	if s.db != nil {
-		s.db.h.throwAway()
 		err = s.db.Close()
+	} else if dir, derr := cache.Open(s.c.o.Dir, s.d.Name, cache.Options{Logger: s.c.o.Logger}); derr == nil { // an Open that failed may have begun one
+		err = dir.Remove()
 	}
-	if derr := s.c.Delete(ctx, s.d.Name); derr != nil && !errors.Is(derr, ErrNotFound) {
+	var b remote.Backoff
+	derr := s.c.Delete(ctx, s.d.Name)
+	for try := 1; derr != nil && !errors.Is(derr, ErrNotFound) && try < scratchTries && b.Wait(ctx, derr) == nil; try++ {
+		derr = s.c.Delete(ctx, s.d.Name)
+	}
+	if derr != nil && !errors.Is(derr, ErrNotFound) {
 		err = errors.Join(err, fmt.Errorf("scratch database %s is left; it expires at %s, and a janitor deletes it then: %w", s.d.Name, s.d.ExpiresAt.UTC().Format(time.RFC3339), derr))
 	}
 	return err
 }
 
-// throwAway makes Close ship nothing and remove the local copy.
-func (h *handle) throwAway() {
+// throwAway makes Close ship nothing and remove the local copy, or not.
+func (h *handle) throwAway(discard bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.discard = true
+	h.discard = discard
 }
 
 // Candidate is one of the ways that Explore tries.
@@ -235,8 +247,13 @@ func (e *exploration) run(ctx context.Context) {
 	for n := range e.candidates {
 		e.r.Candidates[n].Name = e.candidates[n].Name
 		g.Go(func() error {
+			returned := false
 			defer func() {
-				if p := recover(); p != nil {
+				p := recover()
+				if p == nil && !returned { // runtime.Goexit, as testing's FailNow does
+					e.lose(ctx, e.note(n, 0, errors.New("its goroutine has ended")))
+				}
+				if p != nil {
 					e.mu.Lock()
 					defer e.mu.Unlock()
 					e.panicked = p
@@ -244,12 +261,8 @@ func (e *exploration) run(ctx context.Context) {
 				}
 			}()
 			score, err := e.try(ctx, n)
-			if loser := e.note(n, score, err); loser != nil {
-				err := loser.remove(ctx)
-				e.mu.Lock()
-				defer e.mu.Unlock()
-				e.left = errors.Join(e.left, err)
-			}
+			returned = true
+			e.lose(ctx, e.note(n, score, err))
 			return nil
 		})
 	}
@@ -269,6 +282,17 @@ func (e *exploration) note(n int, score float64, err error) (loser *scratch) {
 		loser, e.forks[lost] = e.forks[lost], nil
 	}
 	return loser
+}
+
+// lose deletes a fork that cannot win any more; nil: there is none.
+func (e *exploration) lose(ctx context.Context, loser *scratch) {
+	if loser == nil {
+		return
+	}
+	err := loser.remove(ctx)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.left = errors.Join(e.left, err)
 }
 
 // try runs one candidate. Its database stays open while it may win.
@@ -300,7 +324,9 @@ func (e *exploration) try(ctx context.Context, n int) (float64, error) {
 // keep syncs and closes the winner, and takes its expiry away.
 func (e *exploration) keep(ctx context.Context) error {
 	s := e.forks[e.best]
+	s.db.h.throwAway(false)
 	if err := s.db.Synced(ctx); err != nil {
+		s.db.h.throwAway(true)
 		return err
 	}
 	never := time.Time{}

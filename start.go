@@ -179,6 +179,7 @@ func (h *handle) saveFile(ctx context.Context, generation uint64, why string) er
 	fault("open:lost-kept")
 	h.mu.Lock()
 	h.lost = path
+	h.losses.Add(1)
 	h.mu.Unlock()
 	h.o.Logger.Warn("commits set aside", "event", "lost", "database", h.name, "file", path, "why", why)
 	return nil

@@ -94,11 +94,11 @@ func (db *DB) Step(ctx context.Context, thread, id string, fn func(context.Conte
 			return Step{}, wrap(h.name, "step", invalid(what, "%.40q: want 1 to 256 bytes of UTF-8", s))
 		}
 	}
-	s, err := db.step(ctx, thread, id, fn)
+	s, epoch, err := db.step(ctx, thread, id, fn)
 	if err != nil {
 		return Step{}, err
 	}
-	if err := db.Synced(ctx); err != nil {
+	if err := db.syncedSince(ctx, epoch); err != nil {
 		return s, fmt.Errorf("step %s %s is recorded here, and not acknowledged: %w", thread, id, err)
 	}
 	owner, _ := h.current()
@@ -118,53 +118,73 @@ func session(thread, version string) string {
 type inStep struct{ h *handle }
 
 // step is the transaction.
-func (db *DB) step(ctx context.Context, thread, id string, fn func(context.Context, *sql.Tx) ([]byte, error)) (s Step, err error) {
+func (db *DB) step(ctx context.Context, thread, id string, fn func(context.Context, *sql.Tx) ([]byte, error)) (s Step, epoch int64, err error) {
 	h := db.h
 	select {
 	case h.steps.turn <- struct{}{}:
 		defer func() { <-h.steps.turn }()
 	case <-ctx.Done():
-		return s, wrap(h.name, "step", ctx.Err())
+		return s, epoch, wrap(h.name, "step", ctx.Err())
 	case <-h.opened.Done():
-		return s, wrap(h.name, "step", ErrClosed)
+		return s, epoch, wrap(h.name, "step", ErrClosed)
 	}
 	if h.opened.Err() != nil {
-		return s, wrap(h.name, "step", ErrClosed)
+		return s, epoch, wrap(h.name, "step", ErrClosed)
 	}
 	if err := h.steps.prepare(ctx, db.DB, h.epoch.Load()); err != nil {
-		return s, wrap(h.name, "step", err)
+		return s, epoch, wrap(h.name, "step", err)
 	}
 	// (1) BEGIN IMMEDIATE: from here on no other writer gets in between.
+	epoch = h.epoch.Load() // a Reopen waits for the transaction, and what was committed before it is not what comes after
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable})
+	if err == nil {
+		_, err = tx.ExecContext(ctx, markTx)
+	}
 	if err != nil {
-		return s, wrap(h.name, "step", err)
+		return s, epoch, wrap(h.name, "step", err)
 	}
 	defer tx.Rollback() // after Commit it does nothing; it also cleans up when fn panics
 	// (2) Has it run? The caller's Synced covers what is read here.
 	var in, version sql.NullString
 	if err := tx.StmtContext(ctx, h.steps.find).QueryRowContext(ctx, thread, id).Scan(&in, &s.Result, &version); err != nil {
 		h.steps.forget() // perhaps somebody dropped the tables
-		return s, wrap(h.name, "step", err)
+		return s, epoch, wrap(h.name, "step", err)
 	}
 	if s.Replayed = in.Valid; s.Replayed {
 		s.Session = in.String
-		return s, nil
+		return s, epoch, nil
 	}
 	// (3) It runs now, and its result is in the same transaction.
 	s.Session = session(thread, version.String)
 	if s.Result, err = fn(context.WithValue(ctx, inStep{h}, true), tx); err != nil {
-		return s, err
+		return s, epoch, err
+	}
+	if err := stillInTx(ctx, tx); err != nil {
+		return s, epoch, wrap(h.name, "step", err)
 	}
 	if _, err = tx.StmtContext(ctx, h.steps.record).ExecContext(ctx, thread, id, s.Session, time.Now().Unix(), s.Result); err == nil {
 		fault("step:before-commit")
 		err = tx.Commit()
 	}
-	if errors.Is(err, sql.ErrTxDone) && ctx.Err() == nil {
-		err = errors.New("its function ended the transaction itself, so what it did may be done again: it must leave that to Step")
-	}
 	if err != nil {
-		return s, wrap(h.name, "step", err)
+		return s, epoch, wrap(h.name, "step", err)
 	}
 	fault("step:committed")
-	return s, nil
+	return s, epoch, nil
+}
+
+// A mark at the beginning of a transaction that a user's function works in. It is gone when the transaction has ended, by whatever: a ROLLBACK or COMMIT of the function's own, a conflict clause or a trigger that rolls back, a full
+// disk. What comes after would then be committed without what the function did.
+const (
+	markTx   = `SAVEPOINT _tonbo_tx`
+	unmarkTx = `RELEASE _tonbo_tx`
+)
+
+// stillInTx returns an error if the transaction that began with markTx is not the one any more.
+func stillInTx(ctx context.Context, tx *sql.Tx) error {
+	_, err := tx.ExecContext(ctx, unmarkTx)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return fmt.Errorf("its function returned without an error, but its transaction has ended: the function ended it, or something in it rolled it back; nothing of it is recorded: %w", err)
 }

@@ -154,7 +154,7 @@ func TestStepSaysThatItsTransactionWasEnded(t *testing.T) {
 	a.create("run")
 	db := open(t, "run", a.machine())
 	_, err := db.Step(ctx, "a", "1", func(ctx context.Context, tx *sql.Tx) ([]byte, error) { return []byte("x"), tx.Commit() })
-	if err == nil || !strings.Contains(err.Error(), "ended the transaction itself") {
+	if err == nil || !strings.Contains(err.Error(), "its transaction has ended") {
 		t.Errorf("got %v", err)
 	}
 }

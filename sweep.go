@@ -20,7 +20,7 @@ import (
 type Janitor struct {
 	Prefix   string            // only databases whose names begin with this
 	Metadata map[string]string // only databases with these pairs
-	// OlderThan > 0 also deletes databases that never expire, were created longer ago than this, and whose log has had no entry for as long. It needs Prefix, Metadata or Keep: no account should be emptied by a zero value.
+	// OlderThan > 0 also deletes databases that never expire, were created longer ago than this, and whose log has had no entry for as long: an owner that has one open and writes nothing for so long counts as gone. It needs Prefix, Metadata or Keep: no account should be emptied by a zero value.
 	OlderThan time.Duration
 	Keep      func(*Database) bool // true: this one is not deleted, although it has expired or is old. Called from several goroutines; Head and Bytes are not filled in
 	DryRun    bool                 // change nothing, and say what would be done
@@ -71,7 +71,7 @@ func (r *SweepReport) Count(why string) (n int) {
 
 // Sweep is the janitor: run it on a schedule, from anywhere, with a key that may delete. It finds and ends every kind of leak: databases that have expired; with OlderThan, those that were forgotten; creations and deletions
 // that a crash interrupted; pins of forks that are no more; objects that nothing needs. It compacts databases that nobody has open. Two at once are safe, and so is one that dies: the next goes on. It never takes
-// what is live: what an owner has open is deleted only when it has expired, and then the owner gets [ErrExpired].
+// what is live: what an owner has open and writes to is deleted only when it has expired, and then the owner gets [ErrExpired].
 //
 // The error says that the Sweep could not go on; what failed for one database alone is in SweepReport.Failed. The report is there in either case. [ErrInvalid]: a Janitor that cannot be.
 func (c *Client) Sweep(ctx context.Context, j Janitor) (*SweepReport, error) {
@@ -297,8 +297,8 @@ func (s *sweep) record(ctx context.Context, d *Database, r *catalog.Record) (gon
 		s.kept(d)
 		return false, err
 	}
-	err = s.did(d.Name, d.ID, SweptOld, func() error { return s.c.end(ctx, head, r, d.Name, catalog.Deleting) })
-	if errors.Is(err, ErrProtected) {
+	err = s.did(d.Name, d.ID, SweptOld, func() error { return s.c.endQuiet(ctx, head, r, d.Name) })
+	if errors.Is(err, ErrProtected) || errors.Is(err, fence.ErrBusy) { // or somebody has opened it: it is not forgotten
 		return false, nil
 	}
 	return err == nil, err

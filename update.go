@@ -19,6 +19,8 @@ type UpdateOptions struct {
 	Metadata  map[string]*string
 	Protected *bool
 	Frozen    *bool // as [Client.Freeze] and [Client.Thaw]: the owner, if there is one, is fenced. It comes after the rest
+
+	only fence.ID // the incarnation meant; zero: whichever is live
 }
 
 // apply makes r what o asks for. It comes to the same whenever it is called.
@@ -82,6 +84,9 @@ func (c *Client) Update(ctx context.Context, name string, o UpdateOptions) (*Dat
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	head, r, err := c.look(ctx, name)
+	if err == nil && o.only != (fence.ID{}) && head.ID != o.only {
+		err = fence.ErrNoDatabase
+	}
 	if err != nil {
 		return nil, wrap(name, "update", err)
 	}
@@ -108,7 +113,7 @@ func (c *Client) Update(ctx context.Context, name string, o UpdateOptions) (*Dat
 		return nil, wrap(name, "update", err)
 	}
 	if o.Frozen != nil {
-		if err := c.setFrozen(ctx, name, *o.Frozen); err != nil {
+		if err := c.setFrozen(ctx, name, *o.Frozen, head.ID); err != nil {
 			return nil, err
 		}
 		if head, err = c.log(name).HeadHeader(ctx); err != nil {

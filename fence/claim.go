@@ -54,6 +54,7 @@ func (l *Log) Claim(ctx context.Context, c ClaimOptions) (*Owner, error) {
 
 // DeleteOptions of Delete.
 type DeleteOptions struct {
+	Once   bool           // only right behind Head, as a janitor\'s claim: ErrBusy when another entry is there
 	Stored func(e *Entry) // is told the delete, if this call has stored it
 	Head   *Entry         // what Head or HeadHeader returned, to save the first look; however old it is (R3)
 	Label  string         // why, for the owner that finds the entry behind its own
@@ -67,7 +68,7 @@ func (l *Log) Delete(ctx context.Context, id ID, opts ...DeleteOptions) (ID, err
 	if len(opts) > 0 {
 		d = opts[0]
 	}
-	o, err := l.take(ctx, takeover{kind: Delete, id: &id, head: d.Head, read: headerOnly, draft: func(_ context.Context, _, e *Entry) error {
+	o, err := l.take(ctx, takeover{kind: Delete, id: &id, head: d.Head, once: d.Once, read: headerOnly, draft: func(_ context.Context, _, e *Entry) error {
 		e.Label = d.Label
 		return nil
 	}})

@@ -34,6 +34,8 @@ type Binding struct {
 	Generation uint64    `json:"generation"`
 	Name       string    `json:"name,omitempty"`
 	ID         string    `json:"id,omitempty"`
+	Source     *Point    `json:"source,omitempty"` // bind: fork this; slot 0: its head
+	Retire     *Point    `json:"retire,omitempty"` // bind: freeze this before
 	Since      time.Time `json:"since,omitzero"`   // failing
 	Reason     string    `json:"reason,omitempty"` // failing
 	By         string    `json:"by,omitempty"`
