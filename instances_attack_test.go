@@ -35,7 +35,10 @@ func TestReplaceAimsAtTheKeysDatabaseNotAtItsName(t *testing.T) {
 	db := open(t, "k", a.machine())
 	exec(t, db, "CREATE TABLE money(x)")
 	synced(t, db)
-	_, err = c.Instances().Replace(ctx, "k", tonbo.ReplaceOptions{DeleteOld: true})
+	if _, err := c.Instances().Replace(ctx, "k", tonbo.ReplaceOptions{DeleteOld: true}); err != nil { // the key's own has ended
+		t.Error(err)
+	}
+	synced(t, db) // the stranger's owner is not disturbed
 	d, err := c.Get(ctx, "k")
 	if err != nil || d.ID != other.ID {
 		t.Errorf("unrelated database gone: %+v %v", d, err)
@@ -57,7 +60,9 @@ func TestUpdateOfAnInstanceAimsAtItsDatabaseNotAtItsName(t *testing.T) {
 		t.Fatal(err)
 	}
 	ttl := time.Minute
-	_, err = c.Instances().Update(ctx, "k", tonbo.UpdateOptions{TTL: &ttl})
+	if _, err := c.Instances().Update(ctx, "k", tonbo.UpdateOptions{TTL: &ttl}); !errors.Is(err, tonbo.ErrNotFound) {
+		t.Error(err)
+	}
 	d, _ := c.Get(ctx, "k")
 	if !d.ExpiresAt.IsZero() {
 		t.Error("another database got an expiry")
@@ -153,7 +158,9 @@ func TestRefusedOpensOfAHalfDeletedDatabaseDoNotFillItsLog(t *testing.T) {
 	// a Delete that dies after the record was marked
 	dctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	st.Hang(tonbotest.Match{Op: tonbotest.Create, Key: "/log/"}, 1)
-	err := a.client().Delete(dctx, "d")
+	if err := a.client().Delete(dctx, "d"); err == nil {
+		t.Error("deleted without a log")
+	}
 	cancel()
 	st.Heal()
 	n := func() int {
@@ -166,8 +173,7 @@ func TestRefusedOpensOfAHalfDeletedDatabaseDoNotFillItsLog(t *testing.T) {
 	before := n()
 	o := a.machine()
 	for range 10 {
-		_, err = tonbo.Open(ctx, "d", o)
-		if !errors.Is(err, tonbo.ErrDeleted) {
+		if _, err := tonbo.Open(ctx, "d", o); !errors.Is(err, tonbo.ErrDeleted) {
 			t.Fatal(err)
 		}
 	}
@@ -256,7 +262,7 @@ func TestOwnerOfAReleasedDatabaseIsNotDisturbed(t *testing.T) {
 		t.Fatal(err)
 	}
 	st.Heal()
-	_, err = i1.DB.Exec("INSERT INTO t VALUES('more')")
+	exec(t, i1.DB, "INSERT INTO t VALUES('more')") // it goes on
 	cerr := i1.DB.Close()
 	ro, err := tonbo.OpenReadOnly(ctx, "k", a.machine())
 	if err != nil {
@@ -354,7 +360,7 @@ func TestTwoKeysNeverHaveOneDatabase(t *testing.T) {
 	c := a.client()
 	_, _ = c.Instances().Bind(ctx, "b", "d")
 	g.Open()
-	_ = <-r
+	<-r
 	ia, _ := c.Instances().Get(ctx, "a")
 	ib, _ := c.Instances().Get(ctx, "b")
 	if ia != nil && ib != nil && ia.DatabaseID == ib.DatabaseID {
