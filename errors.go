@@ -164,7 +164,7 @@ type dbError struct {
 
 func (e *dbError) Error() string {
 	s := "database " + e.name + ": " + e.doing
-	if e.kind != nil && (e.err == nil || !errors.Is(e.err, e.kind) && !strings.HasPrefix(e.err.Error(), e.kind.Error())) {
+	if e.kind != nil && (e.err == nil || !errors.Is(e.err, e.kind)) {
 		s += ": " + e.kind.Error()
 	}
 	if e.err == nil {

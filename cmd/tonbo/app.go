@@ -56,6 +56,9 @@ Exit codes: 0 ok, 1 failure, 2 usage, 3 over a threshold, 4 not found, 5 fenced 
 			a.progress = newProgressLine(a.stderr, a.terminal(a.stderr))
 		},
 	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
 	f := root.PersistentFlags()
 	f.StringVar(&a.url, "url", "", "where databases live: s3://bucket/prefix?region=..., file:///dir (default $TONBO_URL)")
 	f.StringVar(&a.dir, "dir", "", "directory of local copies (default $TONBO_DIR, else the user's cache directory + /tonbo)")
@@ -65,7 +68,30 @@ Exit codes: 0 ok, 1 failure, 2 usage, 3 over a threshold, 4 not found, 5 fenced 
 		a.database(), a.fork(), a.rewind(), a.checkpoint(), a.log(), a.diff(), a.query(), a.instance(), a.janitor(), a.usage(), a.verify(), a.version(),
 	)
 	group(root)
+	root.SetHelpCommand(helpCommand())
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			group(c)
+		}
+	}
 	return root
+}
+
+// helpCommand is cobra's, but for a topic that there is not: that is an error here.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Help about any command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return &usageError{err: fmt.Errorf("there is no command %q", strings.Join(args, " ")), command: cmd.Root().CommandPath()}
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		},
+	}
 }
 
 // exactly wants n arguments, and says which.

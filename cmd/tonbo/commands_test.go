@@ -407,7 +407,7 @@ func TestJanitorDeletesAndTells(t *testing.T) {
 	contains(t, s.ok("janitor", "--dry-run"), "short  would be expired\n")
 	var v sweep
 	s.document(&v, "janitor", "--dry-run", "--prefix", "run-")
-	if !v.DryRun || v.Databases != 1 || len(v.Done) != 0 || v.Failed == nil || v.Kept == nil {
+	if !v.DryRun || !v.Complete || v.Databases != 1 || len(v.Done) != 0 || v.Failed == nil || v.Kept == nil {
 		t.Errorf("swept %+v", v)
 	}
 	contains(t, s.ok("janitor", "--no-compact", "--no-collect", "--parallel", "2", "--grace", "1h"), "short  expired\n", ": 1 database left; collected: ")
@@ -454,7 +454,7 @@ func TestUsageAndCostAreShown(t *testing.T) {
 }
 
 func TestVerifyNamesWhatIsDamaged(t *testing.T) {
-	s := newShell(t)
+	s := newDirShell(t)
 	s.agent()
 	contains(t, s.ok("verify", "run-42"), "read  5 slots, 0 segments, 0 bases, ", "all is whole\n")
 	var v struct {
@@ -509,4 +509,6 @@ func TestVersionAndCompletion(t *testing.T) {
 	}
 	contains(t, s.ok("--help"), "run-42@step-7", "Exit codes")
 	contains(t, s.ok("help", "janitor"), "--older-than")
+	contains(t, s.ok("help", "database", "create"), "--ttl")
+	contains(t, s.ok("help"), "Available Commands")
 }

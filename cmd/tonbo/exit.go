@@ -11,6 +11,7 @@ import (
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/remote"
 )
 
 // Exit codes. They are part of the interface.
@@ -51,6 +52,7 @@ var outcomes = []struct {
 	code string
 	hint string // what to do about it from here; %s is the database, or the instance's key
 }{
+	{remote.ErrNoBucket, exitFailed, "no_bucket", "make it, or correct --url"}, // not exitNotFound: it says nothing about a database
 	{tonbo.ErrPointGone, exitNotFound, "point_gone", "tonbo log %s lists the points"},
 	{tonbo.ErrFenced, exitConflict, "fenced", ""},
 	{tonbo.ErrExpired, exitConflict, "expired", "tonbo database update %s --ttl 1h gives it a later expiry"},
@@ -79,6 +81,7 @@ var outcomes = []struct {
 	{tonbo.ErrStoreUnfit, exitFailed, "store_unfit", ""},
 	{tonbo.ErrTooLarge, exitFailed, "too_large", "--max-rows lets more in"},
 	{tonbo.ErrUnsupported, exitFailed, "unsupported", ""},
+	{remote.ErrUnknown, exitFailed, "unreachable", "check the endpoint, the proxy and the network"},
 	{context.DeadlineExceeded, exitFailed, "timeout", ""},
 }
 

@@ -4,15 +4,20 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/remote"
 )
 
 func TestExitCodesAndErrorCodes(t *testing.T) {
@@ -32,6 +37,10 @@ func TestExitCodesAndErrorCodes(t *testing.T) {
 		{"bogus", exitUsage, "usage", "tonbo --help"},
 		{"database", exitUsage, "usage", "create"},
 		{"database bogus", exitUsage, "usage", "tonbo database --help"},
+		{"help bogus", exitUsage, "usage", "bogus"},
+		{"help database bogus", exitUsage, "usage", "bogus"},
+		{"completion", exitUsage, "usage", "bash"},
+		{"completion bogus", exitUsage, "usage", "bogus"},
 		{"database create", exitUsage, "usage", "create NAME"},
 		{"database create a b", exitUsage, "usage", "create NAME"},
 		{"database create a --bogus", exitUsage, "usage", "--bogus"},
@@ -71,6 +80,7 @@ func TestExitCodesAndErrorCodes(t *testing.T) {
 		{"rewind run-42", exitUsage, "usage", "run-42@LABEL"},
 		{"rewind golden@slot:1", exitConflict, "frozen", "tonbo database thaw golden"},
 		{"rewind run-42@slot:99", exitNotFound, "point_gone", "slot 99"},
+		{"checkpoint run-42 " + strings.Repeat("x", 201), exitUsage, "usage", "200 bytes"},
 		{"checkpoint golden x", exitConflict, "frozen", "thaw golden"},
 		{"checkpoint short x", exitConflict, "expired", "tonbo database update short --ttl"},
 		{"checkpoint nope x", exitNotFound, "not_found", "nope"},
@@ -159,6 +169,8 @@ func TestEveryErrorHasAnOutcome(t *testing.T) {
 		{tonbo.ErrForeignFile, exitFailed, "foreign_file"},
 		{tonbo.ErrUnsupported, exitFailed, "unsupported"},
 		{context.DeadlineExceeded, exitFailed, "timeout"},
+		{fmt.Errorf("get: %w", remote.ErrUnknown), exitFailed, "unreachable"},
+		{fmt.Errorf("%w: %w", tonbo.ErrNotFound, remote.ErrNoBucket), exitFailed, "no_bucket"},
 		{errors.New("else"), exitFailed, "failed"},
 	} {
 		if exit, code, message := a.outcome(t.Context(), c.err); exit != c.exit || code != c.code || strings.Contains(message, "%") {
@@ -168,6 +180,61 @@ func TestEveryErrorHasAnOutcome(t *testing.T) {
 	for _, o := range outcomes {
 		if exit, code, _ := a.outcome(t.Context(), o.err); exit != o.exit || code != o.code {
 			t.Errorf("%v comes to %d %s: another row is in front of it", o.err, exit, code)
+		}
+	}
+}
+
+// The library's errors that no command can come to.
+var unreachable = []string{
+	"ErrClosed",   // of a handle that the caller has closed
+	"ErrReadOnly", // of calls that only an owner's handle has
+}
+
+func TestEveryErrorOfTheLibraryHasAnOutcome(t *testing.T) {
+	files, err := filepath.Glob("../../*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := os.ReadFile("exit.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^(?:\t|var )(Err[A-Z][A-Za-z]*) += (?:errors\.New|changeset\.)`).FindAllStringSubmatch(string(b), -1) {
+			if n++; !slices.Contains(unreachable, m[1]) && !strings.Contains(string(table), "{tonbo."+m[1]+",") {
+				t.Errorf("%s: %s has no outcome", file, m[1])
+			}
+		}
+	}
+	if n < 25 {
+		t.Errorf("found %d errors: the pattern does not fit", n)
+	}
+}
+
+func TestInterruptedExportLeavesNoFile(t *testing.T) {
+	s := newShell(t)
+	s.agent()
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := s.runIn(ctx, "database", "export", "run-42", filepath.Join(dir, "run-42.db"), "--json")
+	if r.code != exitFailed || r.out != "" || !strings.Contains(r.err, `"code":"interrupted"`) {
+		t.Errorf("interrupted: %+v", r)
+	}
+	for _, dir := range []string{dir, s.dir} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if strings.Contains(e.Name(), "export") || strings.HasSuffix(e.Name(), ".db") {
+				t.Errorf("left behind: %s", filepath.Join(dir, e.Name()))
+			}
 		}
 	}
 }

@@ -16,7 +16,8 @@ import (
 type sweep struct {
 	At        stamp     `json:"at"`
 	DryRun    bool      `json:"dry_run"`
-	Databases int       `json:"databases"` // that remain
+	Complete  bool      `json:"complete"`  // it came to its end
+	Databases int       `json:"databases"` // that remain, when it is complete
 	TooMany   bool      `json:"too_many"`
 	Done      []swept   `json:"done"`
 	Kept      []string  `json:"kept"`
@@ -41,10 +42,10 @@ type collected struct {
 	Denied   int   `json:"denied"`
 }
 
-func sweepOf(r *tonbo.SweepReport, dry bool) sweep {
+func sweepOf(r *tonbo.SweepReport, dry, complete bool) sweep {
 	c := r.Collected
 	s := sweep{
-		At: stamp(time.Now()), DryRun: dry, Databases: r.Databases, TooMany: r.TooMany, Done: []swept{}, Kept: append([]string{}, r.Kept...), Keys: r.Keys, Failed: []string{},
+		At: stamp(time.Now()), DryRun: dry, Complete: complete, Databases: r.Databases, TooMany: r.TooMany, Done: []swept{}, Kept: append([]string{}, r.Kept...), Keys: r.Keys, Failed: []string{},
 		Collected: collected{c.Slots, c.Segments, c.Bases, c.Pins, c.Records, c.Bytes, c.Denied},
 	}
 	for _, d := range r.Done {
@@ -71,7 +72,11 @@ func (s *sweep) write(w io.Writer) {
 		fmt.Fprintf(w, "failed\t%s\n", plain(oneLine(f)))
 	}
 	c := s.Collected
-	fmt.Fprintf(w, "%s: %s left; %scollected: %s, %s, %s, %s, %s, %s; %s\n", s.At, several(s.Databases, "database"), would,
+	left := "cut short"
+	if s.Complete {
+		left = several(s.Databases, "database") + " left"
+	}
+	fmt.Fprintf(w, "%s: %s; %scollected: %s, %s, %s, %s, %s, %s; %s\n", s.At, left, would,
 		several(c.Slots, "slot"), several(c.Segments, "segment"), several(c.Bases, "base"), several(c.Pins, "pin"), several(c.Records, "record"), several(s.Keys, "idempotency key"), size(c.Bytes))
 	if c.Denied > 0 {
 		fmt.Fprintf(w, "the store refused %s: run it with a key that may delete\n", several(c.Denied, "deletion"))
@@ -125,7 +130,7 @@ func (a *app) sweep(ctx context.Context, c *tonbo.Client, j tonbo.Janitor) error
 	if errors.Is(err, tonbo.ErrInvalid) {
 		return err // nothing was looked at
 	}
-	s := sweepOf(r, j.DryRun)
+	s := sweepOf(r, j.DryRun, err == nil)
 	if aerr := a.answer(s, s.write); aerr != nil {
 		return errors.Join(err, aerr)
 	}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/internal/s3test"
 )
 
 // childEnv makes the test binary the command itself.
@@ -24,6 +25,9 @@ func TestMain(m *testing.M) {
 	}
 	os.Unsetenv("TONBO_URL")
 	os.Unsetenv("TONBO_DIR")
+	if os.Getenv("TONBO_TEST_S3") != "" { // the connections to a store that a URL names stay as long as the process
+		os.Exit(m.Run())
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -35,7 +39,21 @@ type shell struct {
 	terminal bool
 }
 
+// newShell is one of an empty account: a directory, or a place in the S3 store that $TONBO_TEST_S3 names.
 func newShell(t *testing.T) *shell {
+	t.Helper()
+	if os.Getenv("TONBO_TEST_S3") == "" {
+		return newDirShell(t)
+	}
+	p := s3test.At(t)
+	for _, e := range p.Env {
+		k, v, _ := strings.Cut(e, "=")
+		t.Setenv(k, v)
+	}
+	return &shell{t: t, url: p.URL, dir: t.TempDir()}
+}
+
+func newDirShell(t *testing.T) *shell {
 	t.Helper()
 	return &shell{t: t, url: "file://" + filepath.ToSlash(t.TempDir()), dir: t.TempDir()}
 }
