@@ -27,9 +27,12 @@ type app struct {
 	json     bool
 	verbose  bool
 
-	running  bool   // flags and arguments are right
-	subject  string // the database or key that the command is about: hints name it
+	running  bool // flags and arguments are right
 	progress *progressLine
+
+	// what the command is about: hints name it
+	subject string // the database
+	key     string // the instance
 }
 
 // root makes the command tree. It belongs to this run: nothing of it is kept between runs.
@@ -151,7 +154,7 @@ func (a *app) client() (*tonbo.Client, error) {
 	return nil, &usageError{err: err} // no request was sent: it is the URL
 }
 
-// about returns the client, and notes what the command is about.
+// about returns the client, and notes which database the command is about.
 func (a *app) about(name string) (*tonbo.Client, error) {
 	a.subject = name
 	if err := tonbo.ValidateName(name); err != nil {

@@ -39,7 +39,7 @@ With --json it is the change set, which loses nothing; with --sql a script that 
 				return err
 			}
 			if refs[0].Name != refs[1].Name {
-				a.subject = "NAME" // which of the two, the message tells
+				a.subject = "" // which of the two, the message tells
 			}
 			refs[0].Client, refs[1].Client = c, c
 			set, err := tonbo.Diff(cmd.Context(), refs[0], refs[1], tonbo.DiffOptions{MaxRows: rows})

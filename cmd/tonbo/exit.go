@@ -50,23 +50,23 @@ var outcomes = []struct {
 	err  error
 	exit int
 	code string
-	hint string // what to do about it from here; %s is the database, or the instance's key
+	hint string // what to do about it from here: NAME stands for the database, KEY for the instance
 }{
 	{remote.ErrNoBucket, exitFailed, "no_bucket", "make it, or correct --url"}, // not exitNotFound: it says nothing about a database
-	{tonbo.ErrPointGone, exitNotFound, "point_gone", "tonbo log %s lists the points"},
+	{tonbo.ErrPointGone, exitNotFound, "point_gone", "tonbo log NAME lists the points"},
 	{tonbo.ErrFenced, exitConflict, "fenced", ""},
-	{tonbo.ErrExpired, exitConflict, "expired", "tonbo database update %s --ttl 1h gives it a later expiry"},
-	{tonbo.ErrDeleted, exitConflict, "deleted", "tonbo database delete %s finishes an interrupted deletion"},
+	{tonbo.ErrExpired, exitConflict, "expired", "tonbo database update NAME --ttl 1h gives it a later expiry"},
+	{tonbo.ErrDeleted, exitConflict, "deleted", "tonbo database delete NAME finishes an interrupted deletion"},
 	{tonbo.ErrBusy, exitConflict, "busy", ""},
 	{tonbo.ErrLocked, exitConflict, "locked", "--dir names another directory"},
 	{tonbo.ErrExists, exitConflict, "name_taken", "choose another name, or take the one that is there with --if-not-exists"},
 	{tonbo.ErrIdempotency, exitConflict, "idempotency_conflict", "another request needs another --idempotency-key"},
-	{tonbo.ErrProtected, exitConflict, "protected", "tonbo database update %s --protected=false takes the protection away"},
-	{tonbo.ErrFrozen, exitConflict, "frozen", "fork it, or tonbo database thaw %s"},
+	{tonbo.ErrProtected, exitConflict, "protected", "tonbo database update NAME --protected=false takes the protection away"},
+	{tonbo.ErrFrozen, exitConflict, "frozen", "fork it, or tonbo database thaw NAME"},
 	{tonbo.ErrKeyBound, exitConflict, "key_bound", "tonbo instance release lets go of it"},
-	{tonbo.ErrTargetChanged, exitConflict, "target_changed", "tonbo instance get %s shows what it has"},
+	{tonbo.ErrTargetChanged, exitConflict, "target_changed", "tonbo instance get KEY shows what it has"},
 	{tonbo.ErrConflict, exitConflict, "conflict", ""},
-	{tonbo.ErrRestarting, exitFailed, "instance_restarting", "tonbo verify tells what is damaged, tonbo instance replace %s gives the key another database"},
+	{tonbo.ErrRestarting, exitFailed, "instance_restarting", "tonbo verify tells what is damaged, tonbo instance replace KEY gives the key another database"},
 	{tonbo.ErrNotFound, exitNotFound, "not_found", "tonbo database list shows what there is; is it the right --url?"},
 	{tonbo.ErrName, exitUsage, "invalid_name", ""},
 	{tonbo.ErrInvalid, exitUsage, "invalid_option", ""},
@@ -106,11 +106,8 @@ func (a *app) outcome(ctx context.Context, err error) (exit int, code, message s
 		if !errors.Is(err, o.err) {
 			continue
 		}
-		switch {
-		case strings.Contains(o.hint, "%s") && a.subject != "":
-			message += "; " + fmt.Sprintf(o.hint, a.subject)
-		case o.hint != "" && !strings.Contains(o.hint, "%s"):
-			message += "; " + o.hint
+		if o.hint != "" {
+			message += "; " + a.named(o.hint)
 		}
 		return o.exit, o.code, message
 	}
@@ -118,6 +115,17 @@ func (a *app) outcome(ctx context.Context, err error) (exit int, code, message s
 		return exitFailed, "sql_error", message
 	}
 	return exitFailed, "failed", message
+}
+
+// named puts the names that are known into a hint.
+func (a *app) named(hint string) string {
+	if a.subject != "" {
+		hint = strings.Replace(hint, "NAME", a.subject, 1)
+	}
+	if a.key != "" {
+		hint = strings.Replace(hint, "KEY", a.key, 1)
+	}
+	return hint
 }
 
 // fail tells what went wrong, in one line, and returns the exit code.
@@ -137,7 +145,7 @@ func (a *app) complain(code, message string, args []string) {
 		a.json = slices.Contains(args, "--json")
 	}
 	if !a.json {
-		fmt.Fprintf(a.stderr, "tonbo: %s\n", message)
+		fmt.Fprintf(a.stderr, "tonbo: %s\n", plain(message))
 		return
 	}
 	e := json.NewEncoder(a.stderr)

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -49,6 +50,7 @@ func TestExitCodesAndErrorCodes(t *testing.T) {
 		{"database create a --ttl 1y", exitUsage, "usage", "7d"},
 		{"database create a --ttl 99999999999d", exitUsage, "usage", "7d"},
 		{"database create a --metadata task", exitUsage, "usage", "key=value"},
+		{"database create a --metadata a=1 --metadata a=2", exitUsage, "usage", "twice"},
 		{"database create a --expires-at tomorrow", exitUsage, "usage", "2026-11-30T10:00:00Z"},
 		{"database create a --expires-at 2020-01-01T00:00:00Z", exitUsage, "invalid_option", "past"},
 		{"database create a --expires-at 2120-01-01T00:00:00Z --ttl 1h", exitUsage, "invalid_option", "TTL"},
@@ -86,6 +88,8 @@ func TestExitCodesAndErrorCodes(t *testing.T) {
 		{"checkpoint nope x", exitNotFound, "not_found", "nope"},
 		{"log nope", exitNotFound, "not_found", "nope"},
 		{"log run-42 --limit -1", exitUsage, "usage", "--limit"},
+		{"diff run-42 golden@never", exitNotFound, "point_gone", "tonbo log NAME"},
+		{"diff run-42 run-42@never", exitNotFound, "point_gone", "tonbo log run-42"},
 		{"diff run-42 nope", exitNotFound, "not_found", "nope"},
 		{"diff run-42 run-42 --sql --summary", exitUsage, "usage", "--sql"},
 		{"diff run-42@step-6", exitUsage, "usage", "NAME[@POINT]"},
@@ -234,6 +238,32 @@ func TestInterruptedExportLeavesNoFile(t *testing.T) {
 		for _, e := range entries {
 			if strings.Contains(e.Name(), "export") || strings.HasSuffix(e.Name(), ".db") {
 				t.Errorf("left behind: %s", filepath.Join(dir, e.Name()))
+			}
+		}
+	}
+}
+
+// full is a writer to a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+func TestAnAnswerThatCannotBeWrittenIsAFailure(t *testing.T) {
+	s := newShell(t)
+	s.agent()
+	s.ok("instance", "ensure", "k")
+	for _, args := range []string{
+		"database get run-42", "database list", "database count", "database update run-42 --ttl 1h", "database export run-42 -", "log run-42", "query run-42 VALUES(1)", "fork run-42 f", "checkpoint run-42 x",
+		"diff run-42@slot:1 run-42", "diff run-42@slot:1 run-42 --sql", "diff run-42@slot:1 run-42 --summary", "rewind run-42@slot:1", "instance get k", "instance release k", "janitor", "usage", "verify run-42", "version", "database delete run-42 --yes",
+	} {
+		for _, json := range []string{"", " --json"} {
+			if json != "" && (strings.Contains(args, " -") || strings.HasPrefix(args, "fork")) {
+				continue
+			}
+			var errs strings.Builder
+			code := run(t.Context(), s.args(strings.Fields(args+json)...), strings.NewReader(""), full{}, &errs, isTerminal)
+			if code != exitFailed || !strings.Contains(errs.String(), syscall.ENOSPC.Error()) {
+				t.Errorf("tonbo %s: exit %d, %q", args+json, code, &errs)
 			}
 		}
 	}

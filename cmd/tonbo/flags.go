@@ -95,6 +95,9 @@ func (p *pairs) Set(s string) error {
 	if !ok || k == "" {
 		return fmt.Errorf("%q: want key=value", s)
 	}
+	if _, twice := (*p)[k]; twice {
+		return fmt.Errorf("%q is given twice", k)
+	}
 	if *p == nil {
 		*p = pairs{}
 	}

@@ -43,9 +43,13 @@ func (a *app) instance() *cobra.Command {
 	return cmd
 }
 
-// instances returns the account's, and notes what the command is about.
+// instances returns the account's, and notes which key the command is about.
 func (a *app) instances(key string) (*tonbo.Client, *tonbo.Instances, error) {
-	c, err := a.about(key)
+	a.key = key
+	if err := tonbo.ValidateName(key); err != nil {
+		return nil, nil, err
+	}
+	c, err := a.client()
 	if err != nil {
 		return nil, nil, err
 	}

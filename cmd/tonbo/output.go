@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/tonbo-go/tonbo"
 )
@@ -114,7 +115,7 @@ func (a *app) described(d *tonbo.Database) error {
 		fmt.Fprintf(w, "name\t%s\n", v.Name)
 		fmt.Fprintf(w, "id\t%s\n", v.ID)
 		fmt.Fprintf(w, "state\t%s%s\n", v.State, v.marks())
-		fmt.Fprintf(w, "created\t%s by %s\n", v.CreatedAt, v.CreatedBy)
+		fmt.Fprintf(w, "created\t%s by %s\n", v.CreatedAt, plain(v.CreatedBy))
 		fmt.Fprintf(w, "expires\t%s\n", v.ExpiresAt)
 		if len(v.Metadata) > 0 {
 			fmt.Fprintf(w, "metadata\t%s\n", spellPairs(v.Metadata))
@@ -153,10 +154,10 @@ func spellPairs(m map[string]string) string {
 	return strings.Join(s, " ")
 }
 
-// plain keeps what somebody else wrote from breaking a line or a column, or steering the terminal.
+// plain keeps what somebody else wrote from breaking a line or a column, steering the terminal, or turning the text around.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029' {
 			return '\ufffd'
 		}
 		return r

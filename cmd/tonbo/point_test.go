@@ -73,6 +73,14 @@ func TestDurations(t *testing.T) {
 	}
 }
 
+func TestWhatOthersWroteDoesNotSteerTheTerminal(t *testing.T) {
+	for s, want := range map[string]string{"a\x1b[2Jb": "a\ufffd[2Jb", "a\nb\tc": "a\ufffdb\ufffdc", "a\u202eb": "a\ufffdb", "a\u009bb\x7f": "a\ufffdb\ufffd", "größe 👩‍💻": "größe 👩‍💻"} {
+		if got := plain(s); got != want {
+			t.Errorf("%q: %q, want %q", s, got, want)
+		}
+	}
+}
+
 func TestSizes(t *testing.T) {
 	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1536: "1.5 KiB", 5 << 20: "5.0 MiB", 1 << 62: "4096.0 PiB"} {
 		if got := size(n); got != want {
