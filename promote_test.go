@@ -175,6 +175,36 @@ func TestPromotionThatIsNotApprovedTouchesNothing(t *testing.T) {
 	}
 }
 
+// TestPromotedIsWhatTheApproverSaw: a change set that came as JSON, and holds SQL that does something else than it says.
+func TestPromotedIsWhatTheApproverSaw(t *testing.T) {
+	a := newAccount(t)
+	golden, scratch, c := stock(t, a)
+	exec(t, scratch, "CREATE TABLE notes(x)")
+	raw, err := json.Marshal(diff(t, tonbo.Ref{Client: c, Name: "golden"}, scratch))
+	if err != nil {
+		t.Fatal(err)
+	}
+	evil := strings.Replace(string(raw), `"statements":["CREATE TABLE notes(x)"]`, `"statements":["COMMIT; DROP TABLE stock; BEGIN; CREATE TABLE notes(x)"]`, 1)
+	for _, test := range []struct {
+		json    string
+		refused bool
+	}{{evil, true}, {string(raw), false}} {
+		var cs tonbo.ChangeSet
+		if err := json.Unmarshal([]byte(test.json), &cs); err != nil {
+			t.Fatal(err)
+		}
+		before := rows(t, golden, "SELECT name FROM sqlite_schema")
+		shown := ""
+		_, err := tonbo.Promote(context.Background(), golden, &cs, tonbo.PromoteOptions{Approve: func(cs *tonbo.ChangeSet) error { shown = cs.String(); return nil }})
+		if (err != nil) != test.refused || strings.Contains(shown, "DROP TABLE stock") != test.refused {
+			t.Errorf("%v, shown\n%s", err, shown)
+		}
+		if after := rows(t, golden, "SELECT name FROM sqlite_schema"); (after == before) != test.refused || !strings.Contains(after, "stock") {
+			t.Errorf("was %s, is %s", before, after)
+		}
+	}
+}
+
 func TestPromotionCommittedAndNotAcknowledgedIsPromotedAgain(t *testing.T) {
 	ctx := context.Background()
 	a := newAccount(t)

@@ -45,16 +45,19 @@ func tryColumns(name, before, after string, definitions []string) (*added, error
 	}
 	defer c.Close()
 	const probe = "tonbo_probe_"
-	if err := c.Exec(before + `; CREATE TABLE ` + probe + `(` + probe + `id INTEGER PRIMARY KEY); INSERT INTO ` + probe + ` VALUES(1)`); err != nil {
-		return nil, err
+	run := func(q string) error { return guarded(c, func() error { return runOne(c, q) }) }
+	for _, q := range []string{before, `CREATE TABLE ` + probe + `(` + probe + `id INTEGER PRIMARY KEY)`, `INSERT INTO ` + probe + ` VALUES(1)`} {
+		if err := run(q); err != nil {
+			return nil, err
+		}
 	}
 	a := &added{defaults: map[string]any{}}
 	for _, d := range definitions {
 		add := "ALTER TABLE " + ident(name) + " ADD COLUMN " + d
-		if err := c.Exec(add); err != nil {
+		if err := run(add); err != nil {
 			return nil, err
 		}
-		if err := c.Exec("ALTER TABLE " + probe + " ADD COLUMN " + d); err != nil { // it has one row, so it has to take what the default is
+		if err := run("ALTER TABLE " + probe + " ADD COLUMN " + d); err != nil { // it has one row, so it has to take what the default is
 			return nil, err
 		}
 		a.statements = append(a.statements, add)

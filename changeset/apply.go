@@ -29,10 +29,16 @@ type ApplyOptions struct {
 // delete needs it as it was before, an insert needs that there is none; a row that is as it is to be is done already, so that a set can be applied again. A row without a key
 // must be there in as many copies as before, or as after. Objects of the schema are compared by their SQL. Where AUTOINCREMENT has counted further, that stays.
 //
+// What is run is what [Set.WriteText] shows: a set whose statements are others is refused before anything is. They run one by one under an authorizer of Apply's, which keeps them to the main database, its
+// transaction and the settings that a set may have; one that the connection had is gone when Apply returns.
+//
 // Triggers do not fire: what they did is among the changes; TEMP ones, which cannot be kept from it, are refused. Neither foreign keys nor the tables' ON CONFLICT clauses act; where the connection enforces them, violations that the changes bring about are
 // conflicts. Both settings are as before when Apply returns; close the connection if that fails. When it returns an error, nothing was changed, save that an error of
 // COMMIT itself may not say so: it is returned as it is.
 func (s *Set) Apply(ctx context.Context, c *sqlite3.Conn, o ApplyOptions) (err error) {
+	if err := s.verify(); err != nil {
+		return err
+	}
 	old := c.SetInterrupt(ctx)
 	defer c.SetInterrupt(old)
 	if !c.GetAutocommit() {
@@ -186,11 +192,50 @@ func (a *applier) schema(done []bool, which func(*SchemaChange) bool) error {
 		if done[i] || !which(sc) {
 			continue
 		}
+		if err := a.change(sc); err != nil {
+			return fmt.Errorf("%s of %s %s: %w", sc.Op, sc.Type, sc.Name, err)
+		}
+	}
+	return nil
+}
+
+// change makes one change, and looks at what became of it.
+func (a *applier) change(sc *SchemaChange) error {
+	if sc.Op == Rebuild || sc.Type == "fts5" { // an INSERT like any other, were it another table
+		now, err := readSchema(a.c, "main")
+		if err != nil {
+			return err
+		}
+		name := sc.Table
+		if sc.Op == Rebuild {
+			name = sc.Name
+		}
+		if v := now.virtual[fold(name)]; v == nil || v.module != "fts5" || sc.Op == Rebuild && v.kind() != derived {
+			return fmt.Errorf("table %s is no full-text index that this can be done to", name)
+		}
+	}
+	if err := guarded(a.c, func() error {
 		for _, q := range sc.Statements {
-			if err := errors.Join(a.c.Exec(q), a.stillOpen()); err != nil {
-				return fmt.Errorf("%s of %s %s: %w", sc.Op, sc.Type, sc.Name, err)
+			if err := errors.Join(runOne(a.c, q), a.stillOpen()); err != nil {
+				return err
 			}
 		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if sc.Op != Create && sc.Op != Alter {
+		return nil
+	}
+	is := ""
+	if err := query(a.c, "SELECT sql FROM main.sqlite_schema WHERE type = ? AND name = ?", []any{sc.Type, sc.Name}, func(st *sqlite3.Stmt) error {
+		is = st.ColumnText(0)
+		return nil
+	}); err != nil {
+		return err
+	}
+	if is != sc.After {
+		return fmt.Errorf("it became %.300q: want %.300q", is, sc.After)
 	}
 	return nil
 }

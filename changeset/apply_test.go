@@ -152,7 +152,7 @@ func TestTooManyChangesAreAnError(t *testing.T) {
 // TestColumnsThatAreAddedDoNotTouchTheRows: ALTER TABLE ADD COLUMN changes no row, so the difference has none.
 func TestColumnsThatAreAddedDoNotTouchTheRows(t *testing.T) {
 	a, b, path := pair(t, "CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT, CHECK(id > 0)); INSERT INTO t VALUES(1, 'a'), (2, 'b')", "",
-		"ALTER TABLE t ADD COLUMN w TEXT DEFAULT 5; ALTER TABLE t ADD COLUMN x NUMERIC(4, 2) NOT NULL DEFAULT 'a,b'; UPDATE t SET w = 'c' WHERE id = 2")
+		"ALTER TABLE t ADD COLUMN w TEXT DEFAULT 5; ALTER TABLE t ADD COLUMN x NUMERIC(4, 2) NOT NULL DEFAULT 'a,b' CHECK(x <> ''); UPDATE t SET w = 'c' WHERE id = 2")
 	s := mustCompare(t, a, path)
 	if len(s.Schema) != 1 || s.Schema[0].Op != changeset.Alter || len(s.Schema[0].Statements) != 2 || len(s.Tables) != 1 || len(s.Tables[0].Rows) != 1 {
 		t.Fatalf("got %s", s)

@@ -9,8 +9,8 @@ var (
 	ErrConflict    = errors.New("changed on both sides")
 )
 
-// Set is what turns one database into another. It is plain data: it can be kept as JSON, which loses nothing, and applied later or elsewhere. It holds SQL, which is run as it is: apply
-// only what you trust.
+// Set is what turns one database into another. It is plain data: it can be kept as JSON, which loses nothing, and applied later or elsewhere. It holds SQL: what is run is
+// what [Set.WriteText] shows, and nothing else. Apply only what you, or somebody whom you trust, has looked at.
 type Set struct {
 	From     Side
 	To       Side
@@ -52,7 +52,7 @@ type SchemaChange struct {
 	Table  string `json:"table,omitempty"` // that the index, trigger or setting is of
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"` // both: SQL of the object; of a setting, its value as SQL spells it
-	// Statements make the change.
+	// Statements make the change. They follow from the rest of it: others are refused.
 	Statements []string `json:"statements"`
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/ncruces/go-sqlite3"
 
@@ -122,7 +121,7 @@ func (d *comparison) run(ctx context.Context, a, b string) (err error) {
 	if err := d.rebuilds(); err != nil {
 		return err
 	}
-	for _, name := range []string{"user_version", "application_id"} {
+	for _, name := range pragmas {
 		if err := d.pragma(name); err != nil {
 			return err
 		}
@@ -150,7 +149,7 @@ func (d *comparison) objects() {
 	for _, typ := range []string{"trigger", "view", "index", "table"} {
 		for _, o := range d.a.objects {
 			if o.typ == typ && changed(o, d.b, d.gone) {
-				add(Drop, o, o.sql, "", "DROP "+strings.ToUpper(typ)+" "+ident(o.name))
+				add(Drop, o, o.sql, "", dropStatement(typ, o.name))
 			}
 		}
 	}
@@ -399,11 +398,14 @@ func (d *comparison) settings(va, vb *virtual) error {
 		if same(v[0], v[1]) {
 			continue
 		}
+		if _, ok := settingDefaults[k]; !ok {
+			return vb.unsupported("its setting " + k + " is not known")
+		}
 		if v[1] == nil {
 			return vb.unsupported("its setting " + k + " was removed")
 		}
 		sc := SchemaChange{Op: Setting, Type: "fts5", Name: k, Table: vb.name, After: literal(d.set.Encoding, v[1]),
-			Statements: []string{fmt.Sprintf("INSERT INTO %s(%s, rank) VALUES(%s, %s)", ident(vb.name), ident(vb.name), quote(k), literal(d.set.Encoding, v[1]))}}
+			Statements: []string{settingStatement(vb.name, k, literal(d.set.Encoding, v[1]))}}
 		if v[0] != nil {
 			sc.Before = literal(d.set.Encoding, v[0])
 		}
@@ -412,9 +414,9 @@ func (d *comparison) settings(va, vb *virtual) error {
 	return nil
 }
 
-// settingDefaults are what a full-text table has that nobody set otherwise. https://sqlite.org/fts5.html#special_insert_commands
+// settingDefaults are all settings, as a full-text table has them that nobody set otherwise. https://sqlite.org/fts5.html#special_insert_commands
 var settingDefaults = map[string]any{
-	"automerge": int64(4), "crisismerge": int64(16), "deletemerge": int64(10), "hashsize": int64(1 << 20), "pgsz": int64(4050), "rank": "bm25()", "secure-delete": int64(0), "usermerge": int64(4),
+	"automerge": int64(4), "crisismerge": int64(16), "deletemerge": int64(10), "hashsize": int64(1 << 20), "insttoken": int64(0), "pgsz": int64(4050), "rank": "bm25()", "secure-delete": int64(0), "usermerge": int64(4),
 }
 
 // rebuilds lists the full-text indexes whose table has changed.
@@ -441,7 +443,7 @@ func (d *comparison) rebuilds() error {
 		}
 		if d.fresh[fold(o.name)] || changed[fold(v.content)] || d.fresh[fold(v.content)] || is != "table" && is != "virtual" && len(changed) > 0 { // a view: who knows of what
 			d.set.Schema = append(d.set.Schema, SchemaChange{Op: Rebuild, Type: "table", Name: o.name,
-				Statements: []string{fmt.Sprintf("INSERT INTO %s(%s) VALUES('rebuild')", ident(o.name), ident(o.name))}})
+				Statements: []string{rebuildStatement(o.name)}})
 		}
 	}
 	return nil
@@ -512,7 +514,7 @@ func (d *comparison) pragma(name string) error {
 		}
 	}
 	if v[0] != v[1] {
-		d.set.Schema = append(d.set.Schema, SchemaChange{Op: Setting, Type: "pragma", Name: name, Before: v[0], After: v[1], Statements: []string{"PRAGMA " + name + " = " + v[1]}})
+		d.set.Schema = append(d.set.Schema, SchemaChange{Op: Setting, Type: "pragma", Name: name, Before: v[0], After: v[1], Statements: []string{pragmaStatement(name, v[1])}})
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func (s *Set) MarshalJSON() ([]byte, error) {
 	return json.Marshal(setJSON{version, s.From, s.To, s.Encoding, s.Schema, s.Tables, s.Triggers})
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON reads what MarshalJSON wrote. Ops and types that it does not know are refused. Whether the SQL is what the set shows is checked when it is to be run.
 func (s *Set) UnmarshalJSON(b []byte) error {
 	var j setJSON
 	if err := json.Unmarshal(b, &j); err != nil {
@@ -39,18 +39,11 @@ func (s *Set) UnmarshalJSON(b []byte) error {
 	if j.Version != version {
 		return fmt.Errorf("change set of version %d: this program reads version %d", j.Version, version)
 	}
-	for i := range j.Tables {
-		t := &j.Tables[i]
-		if err := t.check(); err != nil {
-			return fmt.Errorf("change set: table %s: %w", t.Name, err)
-		}
-		for k := range t.Rows {
-			if err := t.Rows[k].check(len(t.Columns), t.Key != nil); err != nil {
-				return fmt.Errorf("change set: table %s, row %d: %w", t.Name, k, err)
-			}
-		}
+	read := Set{j.From, j.To, j.Encoding, j.Schema, j.Tables, j.Triggers}
+	if err := read.check(); err != nil {
+		return err
 	}
-	*s = Set{j.From, j.To, j.Encoding, j.Schema, j.Tables, j.Triggers}
+	*s = read
 	return nil
 }
 
@@ -63,6 +56,11 @@ func (t *TableChange) check() error {
 	}
 	if t.KeyCollations != nil && len(t.KeyCollations) != len(t.Key) {
 		return fmt.Errorf("%d collations of %d key columns", len(t.KeyCollations), len(t.Key))
+	}
+	for _, names := range [][]string{{t.Name}, t.Columns, t.KeyCollations} {
+		if strings.ContainsRune(strings.Join(names, ""), 0) {
+			return fmt.Errorf("a name with a NUL: %q", names)
+		}
 	}
 	if len(t.Columns) == 0 || t.Name == sequenceTable && len(t.Columns) != 2 {
 		return fmt.Errorf("%d columns", len(t.Columns))

@@ -5,14 +5,21 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 )
 
 // WriteSQL writes a script for the sqlite3 shell, or any other SQLite, that turns the first database into the second one, in one transaction of its own. It is for that database alone: unlike [Set.Apply] it
 // looks at nothing that is there. It switches foreign keys off for its connection, and takes the triggers of the tables that change away while it runs, so that neither act. Run it so that it stops at an error, as sqlite3 -bail
-// does: then nothing is committed.
+// does: then nothing is committed. As Apply does, it refuses a set whose statements are not those that it shows.
 func (s *Set) WriteSQL(to io.Writer) error {
+	if err := s.verify(); err != nil {
+		return err
+	}
+	if err := s.checkLines(); err != nil {
+		return err
+	}
 	w := &script{bufio.NewWriter(to), s.Encoding}
 	w.line("-- %s -> %s", oneLine(s.From.String()), oneLine(s.To.String()))
 	w.line("PRAGMA foreign_keys = OFF;")
@@ -32,10 +39,30 @@ func (s *Set) WriteSQL(to io.Writer) error {
 		return sc.Op == Create && sc.Type != "table" || sc.Op == Rebuild || sc.Op == Setting && sc.Type == "pragma"
 	})
 	for _, t := range s.Triggers {
-		w.line("%s;", t.SQL)
+		w.line("%s;", endLine(t.SQL))
 	}
 	w.line("COMMIT;")
 	return w.Flush()
+}
+
+// endOfBatch is a line that ends a statement for the sqlite3 shell, as a semicolon does. https://sqlite.org/cli.html
+var endOfBatch = regexp.MustCompile(`(?im)^\s*(/|go)\s*(--.*|/\*.*)?$`)
+
+// checkLines: it is the same statements for the shell.
+func (s *Set) checkLines() error {
+	for i := range s.Schema {
+		for _, q := range s.Schema[i].Statements {
+			if endOfBatch.MatchString(q) {
+				return fmt.Errorf("%w in a script: %s %s has a line of nothing but / or go, which ends a statement for the sqlite3 shell", ErrUnsupported, s.Schema[i].Type, s.Schema[i].Name)
+			}
+		}
+	}
+	for _, t := range s.Triggers {
+		if endOfBatch.MatchString(t.SQL) {
+			return fmt.Errorf("%w in a script: trigger %s has a line of nothing but / or go, which ends a statement for the sqlite3 shell", ErrUnsupported, t.Name)
+		}
+	}
+	return nil
 }
 
 // script is one that is being written.

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -21,11 +22,11 @@ func (s *Set) String() string {
 	return b.String()
 }
 
-// WriteText tells a person what differs: the schema, then for each table how many rows come (+), change (~) and go (-), and which. Long values are cut.
+// WriteText tells a person what differs: the schema, then for each table how many rows come (+), change (~) and go (-), and which. SQL is shown as a whole, and long values are cut.
 func (s *Set) WriteText(to io.Writer) error {
 	w := bufio.NewWriter(to)
-	fmt.Fprintf(w, "%s -> %s\n", s.From, s.To)
-	if s.Empty() {
+	fmt.Fprintf(w, "%s -> %s\n", visible(s.From.String()), visible(s.To.String()))
+	if s.Empty() && len(s.Triggers) == 0 {
 		fmt.Fprintln(w, "no difference")
 		return w.Flush()
 	}
@@ -33,24 +34,51 @@ func (s *Set) WriteText(to io.Writer) error {
 		fmt.Fprintln(w, "schema:")
 	}
 	for i := range s.Schema {
-		sc := &s.Schema[i]
-		switch sc.Op {
-		case Drop:
-			fmt.Fprintf(w, "  - %s %s\n", sc.Type, visible(sc.Name))
-		case Create:
-			fmt.Fprintf(w, "  + %s %s: %s\n", sc.Type, visible(sc.Name), oneLine(sc.After))
-		case Setting:
-			fmt.Fprintf(w, "  ~ %s: %s -> %s\n", strings.TrimPrefix(sc.Table+"."+sc.Name, "."), orNone(sc.Before), sc.After)
-		case Rebuild:
-			fmt.Fprintf(w, "  ~ %s %s: built anew from its table\n", sc.Type, visible(sc.Name))
-		default:
-			fmt.Fprintf(w, "  ~ %s %s: %s\n", sc.Type, visible(sc.Name), oneLine(strings.Join(sc.Statements, "; ")))
-		}
+		s.Schema[i].writeText(w)
+	}
+	if len(s.Triggers) > 0 {
+		fmt.Fprintln(w, "triggers that do not fire, and stay as they are (a script takes them away and creates them anew):")
+	}
+	for _, t := range s.Triggers {
+		fmt.Fprintf(w, "  = trigger %s: %s\n", visible(t.Name), block(t.SQL))
 	}
 	for i := range s.Tables {
 		s.Tables[i].writeText(w)
 	}
 	return w.Flush()
+}
+
+func (sc *SchemaChange) writeText(w io.Writer) {
+	what := visible(sc.Type) + " " + visible(sc.Name)
+	switch sc.Op {
+	case Drop:
+		fmt.Fprintf(w, "  - %s\n", what)
+	case Create:
+		fmt.Fprintf(w, "  + %s: %s\n", what, block(sc.After))
+	case Alter:
+		fmt.Fprintf(w, "  ~ %s: %s\n", what, block(strings.Join(sc.Statements, ";\n")))
+		return // these are its statements
+	case Setting:
+		fmt.Fprintf(w, "  ~ %s: %s -> %s\n", visible(strings.TrimPrefix(sc.Table+"."+sc.Name, ".")), block(orNone(sc.Before)), block(sc.After))
+	case Rebuild:
+		fmt.Fprintf(w, "  ~ %s: built anew from its table\n", what)
+	default:
+		fmt.Fprintf(w, "  ! %s of %s\n", visible(string(sc.Op)), what)
+	}
+	if want, err := sc.derive(); err != nil || !slices.Equal(want, sc.Statements) {
+		for _, q := range sc.Statements {
+			fmt.Fprintf(w, "    ! refused, since it is not what makes this change: %s\n", block(q))
+		}
+	}
+}
+
+// block shows SQL as a whole. Its lines stay lines, so that a comment hides nothing, and are marked, so that none passes for another change.
+func block(sql string) string {
+	lines := strings.Split(strings.ReplaceAll(strings.TrimSpace(sql), "\r\n", "\n"), "\n")
+	for i, l := range lines {
+		lines[i] = visible(strings.ReplaceAll(strings.TrimRight(l, " \t"), "\t", "    "))
+	}
+	return strings.Join(lines, "\n    | ")
 }
 
 // String is the name, and the point.
