@@ -40,6 +40,7 @@ type job struct {
 	Freeze         bool          // do nothing but freeze the database, and thaw it
 	Keys           int           // do nothing but Ensure that many instance keys at once ...
 	Callers        int           // ... each that many times
+	Replace        bool          // ... and then replace the first one's database
 	Compact        bool          // after the transactions, wait until the log has a base behind them
 	Beside         time.Duration // Options.SyncEvery, and a goroutine that calls Synced all the time
 	Close          bool          // Close at the end; otherwise the process kills itself
@@ -75,6 +76,7 @@ type event struct {
 //	promoted Promote has returned nil
 //	step     Step of number Seq has returned nil, with the result Path
 //	ensured  Ensure of key Seq has returned generation Gen, database Path, started as Err says
+//	replaced Replace of key Seq has returned generation Gen, database Path
 //	busy     Client.Compact has returned ErrBusy
 //	closed   Close has returned nil
 //	broken   a promise is broken, as Err says
@@ -256,7 +258,14 @@ func (c *child) ensure(ctx context.Context, o tonbo.Options) error {
 			return nil
 		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil || !c.Replace {
+		return err
+	}
+	in, err := cl.Instances().Replace(ctx, "key-0", tonbo.ReplaceOptions{})
+	if err == nil {
+		c.say(event{What: "replaced", commit: commit{0, in.Generation}, Path: in.DatabaseID})
+	}
+	return err
 }
 
 // compacted waits until the last entry is a base, or another process has taken the database over.

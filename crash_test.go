@@ -33,6 +33,7 @@ var scenarios = []scenario{
 	{name: "step", only: "step:", job: job{Steps: 4, Exactly: true, Close: true}},
 	{name: "promote", only: "promote:", prepare: (*world).changes, job: job{Promote: changesFile, Steps: 2, Close: true}},
 	{name: "ensure", only: "ensure:", job: job{Keys: 1, Callers: 1}},
+	{name: "replace", only: "replace:", job: job{Keys: 1, Callers: 1, Replace: true}},
 	{name: "lazy", job: job{Steps: 12, Sync: 3, Lazy: true, Close: true}, prepare: (*world).ballast},
 	{name: "resumed", only: "hydrate:", job: job{Steps: 4, Sync: 3, Lazy: true, Close: true}, prepare: func(w *world, dir string) {
 		w.ballast(dir)

@@ -282,7 +282,7 @@ func (i *Instances) make(ctx context.Context, key string, b *catalog.Binding, w 
 			if err := i.retire(ctx, b.Retire); err != nil {
 				return nil, false, err
 			}
-			fault("ensure:retired")
+			fault("replace:retired")
 		}
 		// (3) The database, once for this entry of the key's log.
 		w.create.IdempotencyKey = fmt.Sprintf("instance %s %d", key, b.Slot)

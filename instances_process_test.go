@@ -87,3 +87,41 @@ func TestEnsureIsFinishedByTheNextOne(t *testing.T) {
 		})
 	}
 }
+
+// A process is killed at each step of a Replace: the next Ensure finishes it, or finds the key as it was. Never has the key two databases that can be written.
+func TestReplaceIsFinishedByTheNextEnsure(t *testing.T) {
+	s := scenario{name: "replace", only: "replace:", job: job{Keys: 1, Callers: 1, Replace: true}}
+	names, _ := s.failpoints(t)
+	if len(names) < 2 {
+		t.Fatalf("only %v", names)
+	}
+	for _, at := range names {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			_, events := s.play(w, w.dir(), at)
+			old := said(events, "ensured")[0].Path
+			c, err := tonbo.NewClient(w.options(w.dir()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := ensure(t, c, "key-0", tonbo.EnsureOptions{})
+			if in.Generation != 2 || in.DatabaseID == old {
+				t.Errorf("%+v; the old database was %s", in, old)
+			}
+			closeDB(t, in.DB)
+			writable := 0
+			for d, err := range c.List(t.Context(), tonbo.Filter{Prefix: "key-"}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !d.Frozen {
+					writable++
+				}
+			}
+			if writable != 1 {
+				t.Errorf("%d databases of the key can be written", writable)
+			}
+		})
+	}
+}
