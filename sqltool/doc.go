@@ -16,6 +16,8 @@
 //   - One statement a call. With Limits.Multi several, and then BEGIN and SAVEPOINT too; a transaction that is open at the end of its call is rolled back, and the model is told.
 //   - With Limits.SyncEach a call that wrote is acknowledged ([tonbo.DB.Synced]) before it returns nil.
 //
+// [DescribeSchema], [Checkpoint] and [Rewind] are further tools of the same shape, as narrow.
+//
 // Destructive statements on the database's own tables are allowed: give the tool a scratch fork ([tonbo.Scratch]), or Limits.ReadOnly.
 //
 // What it does not know: what the statements are for, which rows a model may see, and whether what it stored is good. What the model puts into the schema (a view, a default, a check, a generated column) is evaluated later in the
