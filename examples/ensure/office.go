@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -28,7 +27,7 @@ type options struct {
 // office delivers the messages to the processes, and remembers what they said.
 type office struct {
 	options
-	dir      string // for all that is on this machine; removed at the end
+	*show.Stage
 	out      *show.Show
 	messages []message
 
@@ -46,16 +45,10 @@ func open(ctx context.Context, o options, out *show.Show) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.dir, err = os.MkdirTemp("", "tonbo-ensure-"); err != nil {
+	if s.Stage, err = show.NewStage("customer", o.url, o.prefix); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(s.dir)) }()
-	if s.url == "" {
-		s.url = show.FileURL(filepath.Join(s.dir, "remote"))
-	}
-	if s.prefix == "" {
-		s.prefix = "customer-" + time.Now().UTC().Format("20060102-150405")
-	}
+	defer func() { err = errors.Join(err, s.End()) }()
 	if err := s.write(ctx, source); err != nil {
 		return err
 	}
@@ -88,7 +81,7 @@ func (s *office) write(ctx context.Context, source stdlib.Source) error {
 			}
 			n++
 			s.messages = append(s.messages, message{
-				ID: path + "." + sym.Name, Customer: s.prefix + ":" + strings.ReplaceAll(path, "/", "."), Text: fmt.Sprintf("What does %s do?", sym.Name), About: sym.Doc,
+				ID: path + "." + sym.Name, Customer: s.Name + ":" + strings.ReplaceAll(path, "/", "."), Text: fmt.Sprintf("What does %s do?", sym.Name), About: sym.Doc,
 			})
 		}
 		if n > 0 {
@@ -104,12 +97,12 @@ func (s *office) deliver(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	events := make(chan event)
 	for n := 1; n <= s.processes; n++ {
-		queue := filepath.Join(s.dir, fmt.Sprintf("queue-%d", n))
+		queue := filepath.Join(s.Dir, fmt.Sprintf("queue-%d", n))
 		if err := s.queue(queue); err != nil {
 			return err
 		}
 		g.Go(func() error {
-			p, err := child.Start[event](gctx, fmt.Sprintf("process %d", n), filepath.Join(s.dir, "process-"+strconv.Itoa(n)), s.url, len(s.messages)+1, "desk", "--queue", queue)
+			p, err := child.Start[event](gctx, fmt.Sprintf("process %d", n), filepath.Join(s.Dir, "process-"+strconv.Itoa(n)), s.URL, len(s.messages)+1, "desk", "--queue", queue)
 			if err != nil {
 				return err
 			}
@@ -197,17 +190,17 @@ func (s *office) examine(ctx context.Context) error {
 	one("each message was answered by one process", len(s.messages), func(m string) int { return s.answered[m] }, messages)
 	one("all processes tell the same answer", len(s.messages), func(m string) int { return len(s.replies[m]) }, messages)
 
-	c, err := tonbo.NewClient(tonbo.Options{URL: s.url, Dir: filepath.Join(s.dir, "examiner")})
+	c, err := tonbo.NewClient(tonbo.Options{URL: s.URL, Dir: filepath.Join(s.Dir, "examiner")})
 	if err != nil {
 		return err
 	}
-	n, err := c.Count(ctx, tonbo.Filter{Prefix: s.prefix + ":"})
+	n, err := c.Count(ctx, tonbo.Filter{Prefix: s.Name + ":"})
 	if err != nil {
 		return err
 	}
 	s.out.Check("the remote has as many databases as there are customers", n == s.customers, "%d, want %d", n, s.customers)
 	u := new(tonbo.Usage)
-	for d, err := range c.List(ctx, tonbo.Filter{Prefix: s.prefix + ":", NamesOnly: true}) {
+	for d, err := range c.List(ctx, tonbo.Filter{Prefix: s.Name + ":", NamesOnly: true}) {
 		if err != nil {
 			return err
 		}

@@ -46,11 +46,11 @@ type golden struct {
 
 // makeGolden fills a database, gives the finished state a label, and forks it there as the frozen golden.
 func (s *story) makeGolden(ctx context.Context, source stdlib.Source) error {
-	draft := s.name + ".draft"
+	draft := s.Name + ".draft"
 	if _, err := s.client.Create(ctx, draft, tonbo.CreateOptions{}); err != nil {
-		return fmt.Errorf("create a database in %s: %w", s.url, err)
+		return fmt.Errorf("create a database in %s: %w", s.URL, err)
 	}
-	db, err := tonbo.Open(ctx, draft, s.machine("builder"))
+	db, err := tonbo.Open(ctx, draft, s.Machine("builder"))
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (s *story) makeGolden(ctx context.Context, source stdlib.Source) error {
 		return err
 	}
 	g := &s.golden
-	g.name = s.name
+	g.name = s.Name
 	if g.digest, g.symbols, err = digest(ctx, db.DB); err != nil {
 		return err
 	}
@@ -83,9 +83,9 @@ func (s *story) makeGolden(ctx context.Context, source stdlib.Source) error {
 	if err := s.client.Delete(ctx, draft); err != nil { // the golden does not need it
 		return err
 	}
-	_, err = tonbo.Open(ctx, g.name, s.machine("builder"))
+	_, err = tonbo.Open(ctx, g.name, s.Machine("builder"))
 	s.out.Check("nobody can write to the golden: Open is refused with ErrFrozen", errors.Is(err, tonbo.ErrFrozen), "got %v", err)
-	s.out.Say("%s is frozen: %d symbols in %d pages, %s shipped, in %s", g.name, g.symbols, g.pages, show.Bytes(g.cost.BytesUp), s.url)
+	s.out.Say("%s is frozen: %d symbols in %d pages, %s shipped, in %s", g.name, g.symbols, g.pages, show.Bytes(g.cost.BytesUp), s.URL)
 	return nil
 }
 

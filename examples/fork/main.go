@@ -18,8 +18,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -49,7 +47,7 @@ type options struct {
 // story is one run.
 type story struct {
 	options
-	dir    string // for all that is on this machine; removed at the end
+	*show.Stage
 	out    *show.Show
 	client *tonbo.Client
 
@@ -64,17 +62,11 @@ func forks(ctx context.Context, o options, out *show.Show) (err error) {
 		return err
 	}
 	s := &story{options: o, out: out}
-	if s.dir, err = os.MkdirTemp("", "tonbo-fork-"); err != nil {
+	if s.Stage, err = show.NewStage("golden", o.url, o.name); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(s.dir)) }()
-	if s.url == "" {
-		s.url = show.FileURL(filepath.Join(s.dir, "remote"))
-	}
-	if s.name == "" {
-		s.name = "golden-" + time.Now().UTC().Format("20060102-150405")
-	}
-	if s.client, err = tonbo.NewClient(s.machine("client")); err != nil {
+	defer func() { err = errors.Join(err, s.End()) }()
+	if s.client, err = tonbo.NewClient(s.Machine("client")); err != nil {
 		return err
 	}
 	for _, chapter := range []func(context.Context) error{
@@ -91,21 +83,16 @@ func forks(ctx context.Context, o options, out *show.Show) (err error) {
 	return nil
 }
 
-// machine is a machine's options: the same remote, a directory of its own.
-func (s *story) machine(who string) tonbo.Options {
-	return tonbo.Options{URL: s.url, Dir: filepath.Join(s.dir, who), Owner: who}
-}
-
 // work lets all agents work at once.
 func (s *story) work(ctx context.Context) error {
 	s.out.Say("%d agents fork it at once", len(hazards))
 	g, gctx := errgroup.WithContext(ctx)
 	done := make(chan *agent)
 	for i, h := range hazards {
-		a := &agent{number: i + 1, hazard: h, golden: &s.golden, fork: fmt.Sprintf("%s.agent-%d", s.name, i+1)}
+		a := &agent{number: i + 1, hazard: h, golden: &s.golden, fork: fmt.Sprintf("%s.agent-%d", s.Name, i+1)}
 		s.agents = append(s.agents, a)
 		g.Go(func() error {
-			if err := a.run(gctx, s.machine(fmt.Sprintf("agent-%d", a.number))); err != nil {
+			if err := a.run(gctx, s.Machine(fmt.Sprintf("agent-%d", a.number))); err != nil {
 				return fmt.Errorf("agent %d: %w", a.number, err)
 			}
 			select {

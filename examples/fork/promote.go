@@ -12,7 +12,7 @@ import (
 
 // readOnly opens a database at its head for as long as fn runs. It takes nothing over and works on a frozen database as well.
 func (s *story) readOnly(ctx context.Context, name string, fn func(*tonbo.DB) error) (err error) {
-	db, err := tonbo.OpenReadOnly(ctx, name, s.machine("examiner"))
+	db, err := tonbo.OpenReadOnly(ctx, name, s.Machine("examiner"))
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (s *story) winner() *agent {
 // promote makes the best fork the next golden. There is no merge and no copy: a frozen fork of it, at the point that was acknowledged, gets the name that
 // comes next. Then all agents' forks are deleted, the promoted one's too: what the new golden stands on stays.
 func (s *story) promote(ctx context.Context) error {
-	a, next := s.winner(), s.name+".v2"
+	a, next := s.winner(), s.Name+".v2"
 	_, err := s.client.Fork(ctx, a.fork, next, tonbo.ForkOptions{
 		CreateOptions: tonbo.CreateOptions{Frozen: true, Metadata: map[string]string{"agent": strconv.Itoa(a.number), "before": s.golden.name}},
 		At:            a.point,

@@ -25,7 +25,7 @@ type options struct {
 // supervisor starts agents and remembers what they acknowledged.
 type supervisor struct {
 	options
-	dir      string // for all that is on this machine; removed at the end
+	*show.Stage
 	out      *show.Show
 	source   stdlib.Source
 	steps    []string
@@ -43,17 +43,11 @@ func supervise(ctx context.Context, o options, out *show.Show) (err error) {
 	if s.steps, err = s.source.Packages(o.packages); err != nil {
 		return err
 	}
-	if s.dir, err = os.MkdirTemp("", "tonbo-resume-"); err != nil {
+	if s.Stage, err = show.NewStage("resume", o.url, o.name); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(s.dir)) }()
-	if s.url == "" {
-		s.url = show.FileURL(filepath.Join(s.dir, "remote"))
-	}
-	if s.name == "" {
-		s.name = "resume-" + time.Now().UTC().Format("20060102-150405")
-	}
-	if _, err := tonbo.Create(ctx, s.name, s.machine("supervisor")); err != nil {
+	defer func() { err = errors.Join(err, s.End()) }()
+	if _, err := tonbo.Create(ctx, s.Name, s.Machine("supervisor")); err != nil {
 		return err
 	}
 	out.Say("an agent is to take %d steps; it is killed up to %d times", len(s.steps), s.kills)
@@ -69,15 +63,11 @@ func supervise(ctx context.Context, o options, out *show.Show) (err error) {
 	return s.examine(ctx)
 }
 
-func (s *supervisor) machine(who string) tonbo.Options {
-	return tonbo.Options{URL: s.url, Dir: filepath.Join(s.dir, who), Owner: who}
-}
-
 // live is one life of the agent: until it is killed, or done.
 func (s *supervisor) live(ctx context.Context, life int) (done bool, err error) {
-	machine := filepath.Join(s.dir, "machine-"+strconv.Itoa((life+1)/2)) // two lives on each
+	machine := filepath.Join(s.Dir, "machine-"+strconv.Itoa((life+1)/2)) // two lives on each
 	name := fmt.Sprintf("agent %d", life)
-	p, err := child.Start[event](ctx, name, machine, s.url, len(s.steps)+1, "agent", "--name", s.name, "--goroot", s.source.GOROOT, "--packages", strconv.Itoa(len(s.steps)))
+	p, err := child.Start[event](ctx, name, machine, s.URL, len(s.steps)+1, "agent", "--name", s.Name, "--goroot", s.source.GOROOT, "--packages", strconv.Itoa(len(s.steps)))
 	if err != nil {
 		return false, err
 	}
@@ -150,7 +140,7 @@ func (s *supervisor) note(e event) {
 
 // examine opens the database on a machine that has nothing, and checks what was promised.
 func (s *supervisor) examine(ctx context.Context) error {
-	db, err := tonbo.OpenReadOnly(ctx, s.name, s.machine("examiner"))
+	db, err := tonbo.OpenReadOnly(ctx, s.Name, s.Machine("examiner"))
 	if err != nil {
 		return err
 	}

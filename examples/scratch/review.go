@@ -5,10 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/tonbo-go/tonbo"
 	"github.com/tonbo-go/tonbo/examples/internal/show"
@@ -23,7 +21,7 @@ type options struct {
 // office has the production database, and lets models propose changes to it.
 type office struct {
 	options
-	dir        string // for all that is on this machine; removed at the end
+	*show.Stage
 	out        *show.Show
 	client     *tonbo.Client
 	production *tonbo.DB
@@ -36,17 +34,11 @@ func review(ctx context.Context, o options, out *show.Show) (err error) {
 		return err
 	}
 	s := &office{options: o, out: out}
-	if s.dir, err = os.MkdirTemp("", "tonbo-scratch-"); err != nil {
+	if s.Stage, err = show.NewStage("scratch", o.url, o.name); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(s.dir)) }()
-	if s.url == "" {
-		s.url = show.FileURL(filepath.Join(s.dir, "remote"))
-	}
-	if s.name == "" {
-		s.name = "scratch-" + time.Now().UTC().Format("20060102-150405")
-	}
-	if s.client, err = tonbo.NewClient(tonbo.Options{URL: s.url, Dir: filepath.Join(s.dir, "office")}); err != nil {
+	defer func() { err = errors.Join(err, s.End()) }()
+	if s.client, err = tonbo.NewClient(tonbo.Options{URL: s.URL, Dir: filepath.Join(s.Dir, "office")}); err != nil {
 		return err
 	}
 	if err := s.fill(ctx, source); err != nil {
@@ -67,10 +59,10 @@ func (s *office) fill(ctx context.Context, source stdlib.Source) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.client.Create(ctx, s.name, tonbo.CreateOptions{}); err != nil {
+	if _, err := s.client.Create(ctx, s.Name, tonbo.CreateOptions{}); err != nil {
 		return err
 	}
-	if s.production, err = s.client.Open(ctx, s.name); err != nil {
+	if s.production, err = s.client.Open(ctx, s.Name); err != nil {
 		return err
 	}
 	err = s.change(ctx, `CREATE TABLE symbols(package TEXT, name TEXT, kind TEXT, signature TEXT, doc TEXT, PRIMARY KEY(package, name)) WITHOUT ROWID`)
@@ -117,7 +109,7 @@ func (s *office) count(ctx context.Context, q string) (n int, err error) {
 // propose lets a model work on a scratch fork of production, and returns what it changed. The fork is gone then.
 func (s *office) propose(ctx context.Context, m session) (changes *tonbo.ChangeSet, err error) {
 	s.out.Say("a model is asked: %s", m.task)
-	err = tonbo.Scratch(ctx, s.client, s.name, m.task, func(ctx context.Context, db *tonbo.DB) error {
+	err = tonbo.Scratch(ctx, s.client, s.Name, m.task, func(ctx context.Context, db *tonbo.DB) error {
 		// The fork began at a point of production. It is compared with that point, not with what production has become since.
 		d, err := s.client.Get(ctx, db.Status().Name)
 		if err != nil {
@@ -126,7 +118,7 @@ func (s *office) propose(ctx context.Context, m session) (changes *tonbo.ChangeS
 		if err := m.work(ctx, db, s.out.Say); err != nil {
 			return err
 		}
-		changes, err = tonbo.Diff(ctx, tonbo.Ref{Client: s.client, Name: s.name, At: tonbo.Slot(d.Parent.Slot)}, db)
+		changes, err = tonbo.Diff(ctx, tonbo.Ref{Client: s.client, Name: s.Name, At: tonbo.Slot(d.Parent.Slot)}, db)
 		return err
 	})
 	return changes, err

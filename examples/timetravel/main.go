@@ -18,8 +18,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"time"
 
 	"github.com/tonbo-go/tonbo"
 	"github.com/tonbo-go/tonbo/examples/internal/show"
@@ -48,7 +46,7 @@ type options struct {
 // story is one run of the program.
 type story struct {
 	options
-	dir    string // for all that is on this machine; removed at the end
+	*show.Stage
 	out    *show.Show
 	client *tonbo.Client
 	pool   []*stdlib.Package // what the agents read, by name
@@ -68,23 +66,17 @@ func timetravel(ctx context.Context, o options, out *show.Show) (err error) {
 	if err := s.readPool(ctx); err != nil {
 		return err
 	}
-	if s.dir, err = os.MkdirTemp("", "tonbo-timetravel-"); err != nil {
+	if s.Stage, err = show.NewStage("timetravel", o.url, o.name); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(s.dir)) }()
-	if s.url == "" {
-		s.url = show.FileURL(filepath.Join(s.dir, "remote"))
-	}
-	if s.name == "" {
-		s.name = "timetravel-" + time.Now().UTC().Format("20060102-150405")
-	}
-	if s.client, err = tonbo.NewClient(s.machine("client")); err != nil {
+	defer func() { err = errors.Join(err, s.End()) }()
+	if s.client, err = tonbo.NewClient(s.Machine("client")); err != nil {
 		return err
 	}
-	if _, err := s.client.Create(ctx, s.name, tonbo.CreateOptions{}); err != nil {
-		return fmt.Errorf("create a database in %s: %w", s.url, err)
+	if _, err := s.client.Create(ctx, s.Name, tonbo.CreateOptions{}); err != nil {
+		return fmt.Errorf("create a database in %s: %w", s.URL, err)
 	}
-	if s.db, err = tonbo.Open(ctx, s.name, s.machine("agent")); err != nil {
+	if s.db, err = tonbo.Open(ctx, s.Name, s.Machine("agent")); err != nil {
 		return err
 	}
 	defer s.db.Close() // does nothing after the Close at the end
@@ -119,9 +111,4 @@ func (s *story) readPool(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("--steps %d: %d packages are too few for that", s.steps, len(s.pool))
-}
-
-// machine is a machine's options: the same remote, a directory of its own.
-func (s *story) machine(who string) tonbo.Options {
-	return tonbo.Options{URL: s.url, Dir: filepath.Join(s.dir, who), Owner: who}
 }

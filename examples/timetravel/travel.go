@@ -30,13 +30,13 @@ func (s *story) firstRun(ctx context.Context) (err error) {
 	if s.past, err = s.work(ctx, s.db, byName, firstLabel); err != nil {
 		return err
 	}
-	s.out.Say("the run did %d steps %s, each a labelled point of %s in %s", s.steps, byName.name, s.name, s.url)
+	s.out.Say("the run did %d steps %s, each a labelled point of %s in %s", s.steps, byName.name, s.Name, s.URL)
 	return nil
 }
 
 // reading opens a database at a point for as long as fn runs. It claims nothing: an owner works on undisturbed.
 func (s *story) reading(ctx context.Context, name string, at tonbo.At, fn func(*tonbo.DB) error) (err error) {
-	o := s.machine("reader")
+	o := s.Machine("reader")
 	o.At = at
 	db, err := tonbo.OpenReadOnly(ctx, name, o)
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *story) lookBack(ctx context.Context) error {
 		{"nothing: the head", nil, s.steps},
 	} {
 		start := time.Now()
-		err := s.reading(ctx, s.name, c.at, func(db *tonbo.DB) error {
+		err := s.reading(ctx, s.Name, c.at, func(db *tonbo.DB) error {
 			got, err := digest(ctx, db.DB)
 			if err != nil {
 				return err
@@ -92,13 +92,13 @@ func (s *story) lookBack(ctx context.Context) error {
 
 // export writes the step's state as a plain SQLite file, and reads it with a plain driver.
 func (s *story) export(ctx context.Context) (err error) {
-	path := filepath.Join(s.dir, "exported.db")
+	path := filepath.Join(s.Dir, "exported.db")
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := s.client.Export(ctx, s.name, s.label(), f); err != nil {
+	if err := s.client.Export(ctx, s.Name, s.label(), f); err != nil {
 		return err
 	}
 	if err := f.Close(); err != nil {
@@ -120,7 +120,7 @@ func (s *story) export(ctx context.Context) (err error) {
 // rewind takes the run back, and lets it go on in another way.
 func (s *story) rewind(ctx context.Context) (err error) {
 	// (1) The owner is at work. Rewind fences it, as if another process had taken over.
-	if s.before, err = s.client.Rewind(ctx, s.name, s.label()); err != nil {
+	if s.before, err = s.client.Rewind(ctx, s.Name, s.label()); err != nil {
 		return err
 	}
 	s.out.Say("rewound to %q; the head was slot %d", s.label(), s.before.Slot)
@@ -144,11 +144,11 @@ func (s *story) rewind(ctx context.Context) (err error) {
 
 // branch forks the run at the label, lets the fork go on in a third way, and compares the two.
 func (s *story) branch(ctx context.Context) error {
-	name := s.name + ".branch"
-	if _, err := s.client.Fork(ctx, s.name, name, tonbo.ForkOptions{At: s.label()}); err != nil {
+	name := s.Name + ".branch"
+	if _, err := s.client.Fork(ctx, s.Name, name, tonbo.ForkOptions{At: s.label()}); err != nil {
 		return err
 	}
-	db, err := tonbo.Open(ctx, name, s.machine("branch"))
+	db, err := tonbo.Open(ctx, name, s.Machine("branch"))
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (s *story) branch(ctx context.Context) error {
 		return err
 	}
 	return s.reading(ctx, name, nil, func(right *tonbo.DB) error {
-		return s.reading(ctx, s.name, tonbo.Label(fmt.Sprint(secondLabel, s.steps)), func(left *tonbo.DB) error { return s.compare(ctx, left.DB, right.DB) })
+		return s.reading(ctx, s.Name, tonbo.Label(fmt.Sprint(secondLabel, s.steps)), func(left *tonbo.DB) error { return s.compare(ctx, left.DB, right.DB) })
 	})
 }
 
@@ -215,7 +215,7 @@ func (s *story) compare(ctx context.Context, left, right *sql.DB) error {
 
 // undo takes the run back to where it was before it was rewound. What it did since stays in the history as well.
 func (s *story) undo(ctx context.Context) error {
-	if _, err := s.client.Rewind(ctx, s.name, s.before); err != nil {
+	if _, err := s.client.Rewind(ctx, s.Name, s.before); err != nil {
 		return err
 	}
 	if err := s.db.Reopen(ctx); err != nil {
@@ -230,7 +230,7 @@ func (s *story) undo(ctx context.Context) error {
 	if err := s.db.Synced(ctx); err != nil {
 		return err
 	}
-	return s.reading(ctx, s.name, tonbo.Label(fmt.Sprint(secondLabel, s.steps)), func(db *tonbo.DB) error {
+	return s.reading(ctx, s.Name, tonbo.Label(fmt.Sprint(secondLabel, s.steps)), func(db *tonbo.DB) error {
 		wrong, err := matches(ctx, db.DB, s.expected(byName, largest))
 		s.out.Check("what the run did in between is still there to be read", wrong == "", "%s", wrong)
 		return err
@@ -241,7 +241,7 @@ func (s *story) undo(ctx context.Context) error {
 func (s *story) history(ctx context.Context) error {
 	rows := [][]string{{"slot", "time", "kind", "label", "pages", "bytes", "by", ""}}
 	kinds, labels := map[string]int{}, map[string]uint64{}
-	for e, err := range s.client.History(ctx, s.name) { // the newest first
+	for e, err := range s.client.History(ctx, s.Name) { // the newest first
 		if err != nil {
 			return err
 		}
@@ -255,7 +255,7 @@ func (s *story) history(ctx context.Context) error {
 		}
 		rows = append(rows, []string{fmt.Sprint(e.Slot), e.Time.UTC().Format("15:04:05.000"), e.Kind, e.Label, fmt.Sprint(e.Pages), show.Bytes(e.Bytes), e.By, note})
 	}
-	if err := s.out.Table("history of "+s.name, false, rows); err != nil {
+	if err := s.out.Table("history of "+s.Name, false, rows); err != nil {
 		return err
 	}
 	missing := []string{}
@@ -274,5 +274,5 @@ func (s *story) end(ctx context.Context) error {
 	if err := s.db.Close(); err != nil {
 		return err
 	}
-	return errors.Join(s.client.Delete(ctx, s.name), s.client.Delete(ctx, s.name+".branch"))
+	return errors.Join(s.client.Delete(ctx, s.Name), s.client.Delete(ctx, s.Name+".branch"))
 }
