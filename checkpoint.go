@@ -15,9 +15,6 @@ func (db *DB) Checkpoint(ctx context.Context, label string) (Point, error) {
 	if h.ro != nil {
 		return Point{}, wrap(h.name, "checkpoint", ErrReadOnly)
 	}
-	if err := db.outdated(); err != nil {
-		return Point{}, err
-	}
 	if err := checkLabel(label); err != nil {
 		return Point{}, wrap(h.name, "checkpoint", err)
 	}
@@ -26,15 +23,23 @@ func (db *DB) Checkpoint(ctx context.Context, label string) (Point, error) {
 		ctx, cancel = context.WithTimeout(ctx, h.o.SyncTimeout)
 		defer cancel()
 	}
-	if err := h.lockRound(ctx); err != nil {
-		return Point{}, h.unsynced("checkpoint", err)
+	var p Point
+	err := db.acknowledge(func() error {
+		if err := h.lockRound(ctx); err != nil {
+			return h.unsynced("checkpoint", err)
+		}
+		defer h.unlockRound()
+		if err := h.ship(ctx, fence.Commit, label); err != nil {
+			return h.unsynced("checkpoint", err)
+		}
+		owner, _ := h.current()
+		p = pointOf(owner.Last())
+		return nil
+	})
+	if err != nil {
+		return Point{}, err
 	}
-	defer h.unlockRound()
-	if err := h.ship(ctx, fence.Commit, label); err != nil {
-		return Point{}, h.unsynced("checkpoint", err)
-	}
-	owner, _ := h.current()
-	return pointOf(owner.Last()), nil
+	return p, nil
 }
 
 func checkLabel(label string) error {

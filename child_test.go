@@ -261,7 +261,7 @@ func (c *child) ensure(ctx context.Context, o tonbo.Options) error {
 	if err := g.Wait(); err != nil || !c.Replace {
 		return err
 	}
-	in, err := cl.Instances().Replace(ctx, "key-0", tonbo.ReplaceOptions{})
+	in, err := cl.Instances().Replace(ctx, "key-0", tonbo.ReplaceOptions{DeleteOld: true})
 	if err == nil {
 		c.say(event{What: "replaced", commit: commit{0, in.Generation}, Path: in.DatabaseID})
 	}

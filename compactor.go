@@ -104,14 +104,7 @@ func (h *handle) smallEnoughToCarry() bool {
 // startCompaction runs one in the background, unless one is under way. The caller holds the round.
 func (h *handle) startCompaction(settle float64) {
 	c := &h.compactor
-	if c.done != nil {
-		select {
-		case <-c.done:
-		default:
-			return
-		}
-	}
-	if h.life.Err() != nil {
+	if h.compacting() || h.life.Err() != nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(h.life)
@@ -128,6 +121,20 @@ func (h *handle) startCompaction(settle float64) {
 			h.o.Logger.Warn("collection failed; it is tried again after later commits", "event", "collection_failed", "database", h.name, "error", err)
 		}
 	}(c.done)
+}
+
+// compacting tells whether one is under way. The caller holds the round, without which none begins.
+func (h *handle) compacting() bool {
+	done := h.compactor.done
+	if done == nil {
+		return false
+	}
+	select {
+	case <-done:
+		return false
+	default:
+		return true
+	}
 }
 
 // stopCompaction ends the one under way and waits for it. The caller must not hold the round.

@@ -28,13 +28,19 @@ func (db *DB) outdated() error {
 	if db.lease == nil || h.losses.Load() == db.told {
 		return nil
 	}
-	if err := h.ended(); err != nil { // it says so itself
-		return nil
+	var fenced *FencedError
+	if err := h.ended(); errors.As(err, &fenced) && (fenced.Lost != "" || fenced.aside != nil) { // it says so itself. Fenced once more since, it would not
+		return err
 	}
+	return db.lossError()
+}
+
+// lossError says that commits were set aside, and the handle taken back.
+func (db *DB) lossError() error {
+	h := db.h
 	h.mu.Lock()
-	owner, lost := h.owner, h.lost
-	h.mu.Unlock()
-	return &FencedError{Name: h.name, Generation: db.generation, ByGeneration: owner.Generation(), By: h.o.Owner, At: owner.Entry().Time, Lost: lost}
+	defer h.mu.Unlock()
+	return &FencedError{Name: h.name, Generation: db.generation, ByGeneration: h.owner.Generation(), By: h.o.Owner, At: h.owner.Entry().Time, Lost: h.lost}
 }
 
 // syncedSince is Synced for a commit that was made in an epoch of the handle: a Reopen since may have set it aside.
@@ -71,11 +77,24 @@ func (db *DB) Synced(ctx context.Context) error {
 	if db.h.ro != nil {
 		return wrap(db.h.name, "sync", ErrReadOnly)
 	}
+	return db.acknowledge(func() error { return db.h.synced(ctx) })
+}
+
+// acknowledge runs sync, which asks the remote, and lets its nil stand only if nothing was set aside meanwhile: a Reopen that runs beside it, or that it waits for, may have done that with the caller's commits.
+func (db *DB) acknowledge(sync func() error) error {
+	losses := db.h.losses.Load()
 	if err := db.outdated(); err != nil {
 		return err
 	}
-	if err := db.h.synced(ctx); err != nil {
+	var fenced *FencedError
+	if err := db.h.ended(); errors.As(err, &fenced) { // it is over; should it be taken back at this moment, then without these commits
 		return err
+	}
+	if err := sync(); err != nil {
+		return err
+	}
+	if db.h.losses.Load() != losses {
+		return db.lossError()
 	}
 	return db.outdated()
 }
@@ -200,13 +219,22 @@ func (db *DB) Reopen(ctx context.Context) error {
 	if db.h.ro != nil {
 		return wrap(db.h.name, "reopen", ErrReadOnly)
 	}
+	if ctx.Value(inStep{db.h}) != nil {
+		return wrap(db.h.name, "reopen", errors.New("it was called from within a transaction of this handle, a Step's or a Migrate's, which it would wait for"))
+	}
 	return wrap(db.h.name, "reopen", db.h.reopen(ctx, db.DB))
 }
 
 func (h *handle) reopen(ctx context.Context, pool *sql.DB) error {
-	h.stopCompaction()
-	if err := h.lockRound(ctx); err != nil {
-		return err
+	for { // until none is under way with the round held, which one needs to begin
+		h.stopCompaction()
+		if err := h.lockRound(ctx); err != nil {
+			return err
+		}
+		if !h.compacting() {
+			break
+		}
+		h.unlockRound()
 	}
 	defer h.unlockRound()
 	h.mu.Lock()

@@ -51,32 +51,43 @@ func (c *Client) deleteOnly(ctx context.Context, name, id string) error {
 	return wrap(name, "delete", err)
 }
 
-// endQuiet is end for a janitor that takes the database for forgotten: fence.ErrBusy, and nothing has happened, when its log has moved on since head was read.
+// endQuiet is end for a janitor that takes the database for forgotten: fence.ErrBusy, and nothing has happened, when its log has moved on since head was read. The log comes first here: a mark in the record could not be taken
+// back for certain, and the next one to meet it would delete what is in use.
 func (c *Client) endQuiet(ctx context.Context, head *fence.Entry, r *catalog.Record, name string) error {
-	err := c.endAs(ctx, head, r, name, catalog.Deleting, true)
-	if !errors.Is(err, fence.ErrBusy) {
+	// (1) As it is now: nobody has protected it, or begun to delete it.
+	r, err := catalog.Read(ctx, c.store, r.Key())
+	if errors.Is(err, remote.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	// The mark goes back, unless somebody else has meanwhile gone on with the deletion.
-	_, rerr := catalog.Change(ctx, c.store, r, func(r *catalog.Record) error {
-		if r.State == catalog.Deleting {
-			r.State = catalog.Ready
+	if err := mayEnd(r, catalog.Deleting, c); err != nil {
+		return err
+	}
+	// (2) Right behind the head that it was judged by, or not at all.
+	var ended *fence.Entry
+	if _, err := c.log(name).Delete(ctx, head.ID, fence.DeleteOptions{Head: head, Once: true, Stored: func(e *fence.Entry) { ended = e }}); err != nil {
+		return err
+	}
+	// (3) The record says so, for whoever finishes this if it is cut short.
+	r, err = catalog.Change(ctx, c.store, r, func(r *catalog.Record) error {
+		if r.State == catalog.Making || r.State == catalog.Ready {
+			r.State = catalog.Deleting
 		}
 		return nil
 	})
-	if rerr != nil && !errors.Is(rerr, remote.ErrNotFound) {
-		err = errors.Join(err, rerr)
+	if err == nil {
+		err = c.tidy(ctx, r, ended)
 	}
-	return err
+	if err != nil && !errors.Is(err, remote.ErrNotFound) {
+		c.o.Logger.Debug("index record left behind", "database", name, "error", err)
+	}
+	return nil
 }
 
 // end ends the incarnation that head is of. r is its index record, which goes to the state given; nil: it has none.
-func (c *Client) end(ctx context.Context, head *fence.Entry, r *catalog.Record, name, state string) error {
-	return c.endAs(ctx, head, r, name, state, false)
-}
-
-// endAs is end. once: only right behind head.
-func (c *Client) endAs(ctx context.Context, head *fence.Entry, r *catalog.Record, name, state string, once bool) (err error) {
+func (c *Client) end(ctx context.Context, head *fence.Entry, r *catalog.Record, name, state string) (err error) {
 	// (1) The record says that it ends: from here on nothing stops that, no protection and no extension (If-Match).
 	if r != nil {
 		r, err = catalog.Change(ctx, c.store, r, func(r *catalog.Record) error { return mayEnd(r, state, c) })
@@ -90,7 +101,7 @@ func (c *Client) endAs(ctx context.Context, head *fence.Entry, r *catalog.Record
 	fault("delete:marked")
 	// (2) The log says that it has ended (R7: the id, not the name). This is the acknowledgement.
 	var ended *fence.Entry
-	d := fence.DeleteOptions{Head: head, Once: once, Stored: func(e *fence.Entry) { ended = e }}
+	d := fence.DeleteOptions{Head: head, Stored: func(e *fence.Entry) { ended = e }}
 	if r != nil && r.State == catalog.Expiring {
 		d.Label = expiredLabel
 	}

@@ -49,6 +49,7 @@ func (e *RestartingError) Unwrap() error { return e.Err }
 type want struct {
 	create   CreateOptions
 	template string // "": empty
+	replaces bool   // fulfil this intent, or none
 }
 
 // Ensure returns the database of a key, open: one database for each key, however many processes ask at once. The key's first Ensure makes it; when it was deleted or has expired, the next one makes the key's next generation. The name of
@@ -61,7 +62,7 @@ func (i *Instances) Ensure(ctx context.Context, key string, o EnsureOptions) (*I
 	if err := ValidateName(key); err != nil {
 		return nil, err
 	}
-	if err := o.check(); err != nil {
+	if err := o.check(i.c.o.time()); err != nil {
 		return nil, i.wrap(key, "ensure", err)
 	}
 	if ctx.Value(inMigration{i, key}) != nil {
@@ -76,7 +77,10 @@ func (i *Instances) Ensure(ctx context.Context, key string, o EnsureOptions) (*I
 	return in, i.wrap(key, "ensure", err)
 }
 
-func (o *EnsureOptions) check() error {
+func (o *EnsureOptions) check(now time.Time) error {
+	if err := o.Create.check(now); err != nil {
+		return err
+	}
 	for _, id := range []*string{&o.Adopt, &o.ExpectID} { // in one spelling
 		if parsed, ok := fence.ParseID(strings.ToLower(*id)); ok {
 			*id = parsed.String()
@@ -140,12 +144,17 @@ func (i *Instances) ensure(ctx context.Context, key string, o EnsureOptions) (*I
 			return nil, fmt.Errorf("%w: the key's log names database %q", ErrCorrupt, b.ID)
 		}
 		var h *sharing
-		h, in.Started, err = i.start(ctx, b, id)
+		h, in.Started, err = i.start(ctx, key, b, id)
 		switch {
 		case errors.Is(err, fence.ErrNoDatabase), errors.Is(err, ErrNotFound), errors.Is(err, ErrDeleted), errors.Is(err, ErrExpired):
 			// (3) It has ended: the key's next generation.
 			if o.ExpectID != "" || o.Adopt != "" {
 				return nil, fmt.Errorf("%w: database %s has ended", ErrTargetChanged, b.ID)
+			}
+			if errors.Is(err, ErrDeleted) { // its deletion has begun: it comes to its end before anything takes its place
+				if err := i.c.deleteOnly(ctx, b.Name, b.ID); err != nil && !errors.Is(err, ErrNotFound) {
+					return nil, err
+				}
 			}
 			_, ours, err := i.make(ctx, key, b, want{create: o.Create, template: o.Template})
 			if err != nil {
@@ -218,7 +227,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // start returns an open handle of the database that b names, with a reference to it.
-func (i *Instances) start(ctx context.Context, b *catalog.Binding, id fence.ID) (h *sharing, how Started, err error) {
+func (i *Instances) start(ctx context.Context, key string, b *catalog.Binding, id fence.ID) (h *sharing, how Started, err error) {
 	h, fresh, err := i.acquire(ctx, b.Name, id)
 	if errors.Is(err, ErrNotFound) {
 		return nil, "", i.whyGone(ctx, b, err)
@@ -227,6 +236,10 @@ func (i *Instances) start(ctx context.Context, b *catalog.Binding, id fence.ID) 
 		return nil, "", err
 	}
 	if fresh {
+		if has := h.db.h.instance; has != "" && has != key { // another key has adopted it, and this one's log does not say so yet
+			_, _, err := i.append(ctx, key, b, catalog.Binding{Kind: catalog.Release, Generation: b.Generation})
+			return nil, "", errors.Join(fmt.Errorf("%w: %s is the database of key %s", ErrKeyBound, b.Name, has), err, i.release(id, h))
+		}
 		owner, _ := h.db.h.current()
 		if prev := owner.Prev(); prev != nil && prev.Kind != fence.Close && prev.Kind != fence.Create && time.Since(prev.Time).Abs() < runningWithin {
 			return h, Running, nil
@@ -285,6 +298,9 @@ func (i *Instances) make(ctx context.Context, key string, b *catalog.Binding, w 
 			fault("replace:retired")
 		}
 		// (3) The database, once for this entry of the key's log.
+		if b.Source != nil {
+			w.create.PageSize = 0 // the source's
+		}
 		w.create.IdempotencyKey = fmt.Sprintf("instance %s %d", key, b.Slot)
 		w.create.IfNotExists, w.create.instance = false, key
 		var d *Database
@@ -303,7 +319,7 @@ func (i *Instances) make(ctx context.Context, key string, b *catalog.Binding, w 
 			// The name is another database's: another name.
 			var tag [4]byte
 			rand.Read(tag[:])
-			if b, _, err = i.append(ctx, key, b, catalog.Binding{Kind: catalog.Bind, Generation: b.Generation, Name: databaseName(key, b.Generation, fmt.Sprintf("-%x", tag)), Source: b.Source, Retire: b.Retire}); err != nil {
+			if b, _, err = i.append(ctx, key, b, catalog.Binding{Kind: catalog.Bind, Generation: b.Generation, Name: databaseName(key, b.Generation, fmt.Sprintf("-%x", tag)), Source: b.Source, Retire: b.Retire, DeleteRetired: b.DeleteRetired}); err != nil {
 				return nil, false, err
 			}
 			continue
@@ -317,24 +333,37 @@ func (i *Instances) make(ctx context.Context, key string, b *catalog.Binding, w 
 		default:
 			return nil, false, i.giveUp(ctx, key, b, err)
 		}
-		// (4) The key has it.
+		// (4) What is not wanted any more: that incarnation and no other.
+		if b.Retire != nil && b.DeleteRetired && b.Retire.ID != d.ID {
+			if err := i.c.deleteOnly(ctx, b.Retire.Name, b.Retire.ID); err != nil && !errors.Is(err, ErrNotFound) {
+				return nil, false, fmt.Errorf("delete the old database %s: %w", b.Retire.Name, err)
+			}
+			fault("replace:deleted")
+		}
+		// (5) The key has it.
 		there, ours, err := i.append(ctx, key, b, catalog.Binding{Kind: catalog.Bound, Generation: b.Generation, Name: d.Name, ID: d.ID})
 		if err != nil {
 			return nil, false, err
 		}
 		fault("ensure:bound")
-		if there.Kind != catalog.Bound && there.Kind != catalog.Failing {
-			b = there
-			continue
+		if there.ID == d.ID {
+			return there, ours, nil
 		}
-		return there, ours, nil
+		// Somebody gave the intent up, or went on from it. What was made here can get no key any more: nobody else's binding can stand where ours was to be.
+		if err := i.c.deleteOnly(ctx, d.Name, d.ID); err != nil && !errors.Is(err, ErrNotFound) {
+			return nil, false, fmt.Errorf("delete %s, which was made for a key that has moved on: %w", d.Name, err)
+		}
+		if there.Kind != catalog.Bind && (w.replaces || there.Kind != catalog.Release) {
+			return there, false, nil
+		}
+		b = there
 	}
 }
 
 // giveUp takes an intent back that can never be fulfilled, so that the next Ensure begins anew, and returns cause.
 func (i *Instances) giveUp(ctx context.Context, key string, b *catalog.Binding, cause error) error {
 	never := false
-	for _, kind := range []error{ErrNotFound, ErrPointGone, ErrInvalid, ErrName} {
+	for _, kind := range []error{ErrNotFound, ErrPointGone} { // of the source. What is wrong with the caller's own options says nothing of it
 		never = never || errors.Is(cause, kind)
 	}
 	if !never {
@@ -384,14 +413,17 @@ func (i *Instances) failing(ctx context.Context, key string, b *catalog.Binding,
 // migrate brings the database to a version, once. It returns the version that it has, which the remote has too.
 func (db *DB) migrate(ctx context.Context, version string, fn func(context.Context, *sql.Tx, string) error) (string, error) {
 	epoch := db.h.epoch.Load()
-	from, err := db.migrateTx(ctx, version, fn)
+	from, err := db.version(ctx, db.DB)
+	if err == nil && version != "" && version != from {
+		from, err = db.migrateTx(context.WithValue(ctx, inStep{db.h}, true), version, fn)
+	}
 	if err != nil {
 		return "", err
 	}
 	if version == "" {
 		version = from
 	}
-	if commits, _ := db.h.pending(); commits == 0 { // an Ensure acknowledges what it found as little as Open does
+	if commits, _ := db.h.pending(); commits == 0 && db.h.epoch.Load() == epoch { // an Ensure acknowledges what it found as little as Open does
 		return version, nil
 	}
 	return version, db.syncedSince(ctx, epoch)
@@ -407,15 +439,8 @@ func (db *DB) migrateTx(ctx context.Context, version string, fn func(context.Con
 		return "", err
 	}
 	defer tx.Rollback()
-	err = tx.QueryRowContext(ctx, `SELECT name FROM sqlite_schema WHERE name = '_tonbo_meta'`).Scan(new(string))
-	if err == nil {
-		err = tx.QueryRowContext(ctx, `SELECT value FROM _tonbo_meta WHERE key = 'version'`).Scan(&from)
-	}
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return "", err
-	}
-	if version == "" || version == from {
-		return from, nil
+	if from, err = db.version(ctx, tx); err != nil || version == from {
+		return from, err
 	}
 	if fn != nil {
 		err = fn(ctx, tx, from)
@@ -436,4 +461,18 @@ func (db *DB) migrateTx(ctx context.Context, version string, fn func(context.Con
 	}
 	fault("ensure:migrated")
 	return from, tx.Commit()
+}
+
+// version is the database's, "" for one without.
+func (db *DB) version(ctx context.Context, in interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}) (version string, err error) {
+	err = in.QueryRowContext(ctx, `SELECT name FROM sqlite_schema WHERE name = '_tonbo_meta'`).Scan(new(string))
+	if err == nil {
+		err = in.QueryRowContext(ctx, `SELECT value FROM _tonbo_meta WHERE key = 'version'`).Scan(&version)
+	}
+	if errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	return version, err
 }

@@ -32,6 +32,7 @@ func (c *Client) setFrozen(ctx context.Context, name string, frozen bool, only f
 		return wrap(name, doing, err)
 	}
 	if head.Frozen == frozen && !(frozen && head.Kind == fence.Claim) {
+		c.noteFrozen(ctx, name, head, frozen)
 		return nil
 	}
 	if err := remote.ProbeOnce(ctx, h.store); err != nil {
@@ -51,14 +52,19 @@ func (c *Client) setFrozen(ctx context.Context, name string, frozen bool, only f
 	h.leave(ctx, owner)
 	fault("freeze:closed")
 	// (4) For listing alone: the log decides.
-	r, err := recordOf(ctx, c.store, name, owner.Entry())
+	c.noteFrozen(ctx, name, owner.Entry(), frozen)
+	return nil
+}
+
+// noteFrozen writes into the index record whether the database is frozen. Best effort.
+func (c *Client) noteFrozen(ctx context.Context, name string, e *fence.Entry, frozen bool) {
+	r, err := recordOf(ctx, c.store, name, e)
 	if err == nil && r != nil {
 		_, err = catalog.Change(ctx, c.store, r, func(r *catalog.Record) error { r.Frozen = frozen; return nil })
 	}
 	if err != nil {
 		c.o.Logger.Debug("index record does not say whether it is frozen", "database", name, "error", err)
 	}
-	return nil
 }
 
 // Freeze makes a database unchangeable, until [Client.Thaw]: Open and Rewind refuse it ([ErrFrozen]); it can be forked, read, exported and deleted. Its owner, if there is one, is fenced. It

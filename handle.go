@@ -34,6 +34,7 @@ type handle struct {
 	outdated atomic.Bool            // the file lacks what is shipped, and has nothing else: a Reopen begins from nothing
 	held     atomic.Pointer[func()] // notes a strict COMMIT, which the remote has, once the local file has it; nil: there is none on its way
 	epoch    atomic.Int64           // rises with each Reopen: connections from before are not used again
+	instance string                 // key that the index record named when it was opened; "" none
 	losses   atomic.Int64           // rises when commits are set aside: a DB from before must not acknowledge them
 
 	mu      sync.Mutex // guards what follows
@@ -235,7 +236,9 @@ func (h *handle) close() error {
 	var err error
 	if discard {
 	} else if ended == nil {
-		h.settleLog(ctx)
+		settle, stop := context.WithTimeout(ctx, h.o.SyncTimeout/4) // what follows must not go without
+		h.settleLog(settle)
+		stop()
 		err = h.closeLog(ctx)
 	} else if commits, _ := vdb.Pending(); commits > 0 { // nil would say that the remote has them
 		err = h.unsynced("close", ended)

@@ -151,10 +151,17 @@ func (i *Instances) lease(id fence.ID, h *sharing) *DB {
 	db := &DB{DB: h.db.DB, h: h.db.h, told: h.db.h.losses.Load(), generation: h.db.Status().Generation}
 	db.lease = sync.OnceValue(func() error {
 		err := db.outdated()
-		if commits, _ := db.h.pending(); err == nil && commits > 0 && db.h.ended() == nil {
-			ctx, cancel := context.WithTimeout(context.Background(), db.h.o.SyncTimeout)
-			err = db.h.unsynced("close", db.Synced(ctx))
-			cancel()
+		if commits, _ := db.h.pending(); err == nil && commits > 0 {
+			if ended := db.h.ended(); ended != nil {
+				err = db.h.unsynced("close", ended)
+			} else {
+				ctx, cancel := context.WithTimeout(context.Background(), db.h.o.SyncTimeout)
+				err = db.h.unsynced("close", db.Synced(ctx))
+				cancel()
+			}
+		}
+		if err == nil { // a whole Reopen may have come in between
+			err = db.outdated()
 		}
 		var fenced *FencedError
 		if ended := db.h.ended(); err == nil && errors.As(ended, &fenced) && (fenced.Lost != "" || fenced.aside != nil) {
@@ -366,6 +373,12 @@ func (i *Instances) replace(ctx context.Context, key string, o ReplaceOptions) (
 	if o.From != nil && o.Template != "" {
 		return nil, invalid("From", "Template is set too: set either From or Template")
 	}
+	if err := o.Create.check(i.c.o.time()); err != nil {
+		return nil, err
+	}
+	if ctx.Value(inMigration{i, key}) != nil {
+		return nil, errors.New("it was called from within the key's own Migrate")
+	}
 	unlock, err := i.lock(ctx, key)
 	if err != nil {
 		return nil, err
@@ -375,6 +388,11 @@ func (i *Instances) replace(ctx context.Context, key string, o ReplaceOptions) (
 	if err != nil {
 		return nil, err
 	}
+	if old.Kind == catalog.Bind { // what another process has begun comes first
+		if old, _, err = i.make(ctx, key, old, want{}); err != nil {
+			return nil, err
+		}
+	}
 	had := old.Kind == catalog.Bound || old.Kind == catalog.Failing
 	if o.From != nil && !had {
 		return nil, fmt.Errorf("%w: the key has none to fork from", ErrNotFound)
@@ -382,7 +400,7 @@ func (i *Instances) replace(ctx context.Context, key string, o ReplaceOptions) (
 	// (1) What is to be done, in the key's log: whoever comes along from here on does it, should this process die. The point to fork from is fixed now.
 	next := catalog.Binding{Kind: catalog.Bind, Generation: old.Generation + 1, Name: databaseName(key, old.Generation+1, "")}
 	if had {
-		next.Retire = &catalog.Point{Name: old.Name, ID: old.ID}
+		next.Retire, next.DeleteRetired = &catalog.Point{Name: old.Name, ID: old.ID}, o.DeleteOld
 	}
 	switch {
 	case o.From != nil:
@@ -403,15 +421,12 @@ func (i *Instances) replace(ctx context.Context, key string, o ReplaceOptions) (
 	}
 	fault("replace:intent")
 	// (2) The old one is frozen, the new one made, and the key bound to it.
-	b, _, err := i.make(ctx, key, there, want{create: o.Create})
+	b, _, err := i.make(ctx, key, there, want{create: o.Create, replaces: true})
 	if err != nil {
 		return nil, err
 	}
-	// (3) Last, what is not wanted any more: that incarnation and no other.
-	if had && o.DeleteOld {
-		if err := i.c.deleteOnly(ctx, old.Name, old.ID); err != nil && !errors.Is(err, ErrNotFound) {
-			return nil, fmt.Errorf("replaced by %s; the old database stays: %w", b.Name, err)
-		}
+	if b.Generation != there.Generation || b.Kind == catalog.Release || had && b.ID == old.ID {
+		return nil, fmt.Errorf("%w: another process has changed what the key has meanwhile; look with Get", ErrTargetChanged)
 	}
 	return instanceOf(key, b), nil
 }
@@ -437,8 +452,10 @@ func (i *Instances) point(ctx context.Context, b *catalog.Binding, at At) (Point
 func (i *Instances) retire(ctx context.Context, p *catalog.Point) error {
 	id, _ := fence.ParseID(p.ID)
 	err := i.c.setFrozen(ctx, p.Name, true, id)
-	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrDeleted) {
-		return nil
+	for _, over := range []error{ErrNotFound, ErrDeleted, ErrCorrupt, ErrRemoteLost} { // a damaged log cannot be claimed by anybody else either
+		if errors.Is(err, over) {
+			return nil
+		}
 	}
 	return err
 }

@@ -116,15 +116,16 @@ func TestMigrationThatWasNotAcknowledgedIsNotTakenForDone(t *testing.T) {
 func TestSweepLetsADatabaseLiveThatWasOpenedMeanwhile(t *testing.T) {
 	ctx := context.Background()
 	a := newAccount(t)
-	st := tonbotest.NewStore(a.store)
-	a.store = st
 	a.create("d")
 	db := open(t, "d", a.machine())
 	exec(t, db, "CREATE TABLE t(x)")
 	closeDB(t, db)
 	time.Sleep(20 * time.Millisecond)
-	gate := st.Block(tonbotest.Match{Op: tonbotest.Swap, Key: "names/"})
-	c := a.client()
+	janitor := tonbotest.NewStore(a.store) // the janitor's way to the store
+	gate := janitor.Block(tonbotest.Match{Op: tonbotest.Create, Key: "/log/"})
+	o := a.machine()
+	o.Remote = janitor
+	c := newClient(t, o)
 	res := make(chan error, 1)
 	go func() {
 		r, err := c.Sweep(ctx, tonbo.Janitor{Prefix: "d", OlderThan: 10 * time.Millisecond})

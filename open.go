@@ -155,6 +155,9 @@ func (h *handle) takeOver(ctx context.Context, head *fence.Entry, rec *pendingRe
 	if err != nil {
 		return err
 	}
+	if r != nil {
+		h.instance = r.Instance
+	}
 	h.expiring.begin(owner.Entry(), r, h.o.time())
 	// (2) The local copy: warm if it can be verified, else from nothing.
 	local, err := h.warmStart(ctx, owner, t)

@@ -28,18 +28,19 @@ const (
 // Binding is one entry in the log of an instance key: which database it has from here on. It is made create-if-absent in the slot behind the newest one, and never changed nor deleted, so that a writer that was
 // stopped for however long cannot get a slot that has passed. Slots are named as those of a database's log: the newest lists first.
 type Binding struct {
-	Format     int       `json:"format"`
-	Kind       string    `json:"kind"`
-	Nonce      string    `json:"nonce"` // random: tells one writer's entry from another's
-	Generation uint64    `json:"generation"`
-	Name       string    `json:"name,omitempty"`
-	ID         string    `json:"id,omitempty"`
-	Source     *Point    `json:"source,omitempty"` // bind: fork this; slot 0: its head
-	Retire     *Point    `json:"retire,omitempty"` // bind: freeze this before
-	Since      time.Time `json:"since,omitzero"`   // failing
-	Reason     string    `json:"reason,omitempty"` // failing
-	By         string    `json:"by,omitempty"`
-	At         time.Time `json:"at"`
+	Format        int       `json:"format"`
+	Kind          string    `json:"kind"`
+	Nonce         string    `json:"nonce"` // random: tells one writer's entry from another's
+	Generation    uint64    `json:"generation"`
+	Name          string    `json:"name,omitempty"`
+	ID            string    `json:"id,omitempty"`
+	Source        *Point    `json:"source,omitempty"`         // bind: fork this; slot 0: its head
+	Retire        *Point    `json:"retire,omitempty"`         // bind: freeze this before
+	DeleteRetired bool      `json:"delete_retired,omitempty"` // bind: and delete it when the new one is there
+	Since         time.Time `json:"since,omitzero"`           // failing
+	Reason        string    `json:"reason,omitempty"`         // failing
+	By            string    `json:"by,omitempty"`
+	At            time.Time `json:"at"`
 
 	Slot uint64 `json:"-"`
 }
