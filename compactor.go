@@ -205,8 +205,14 @@ func (h *handle) compact(ctx context.Context, settle float64) error {
 	if err != nil && h.ended() == nil && (h.compactor.next == nil || h.compactor.next.key != key) { // it will never be
 		h.release(c.owner.Slot(), append(c.fresh, key)...)
 	}
+	if errors.Is(err, errOvertaken) {
+		return nil
+	}
 	return err
 }
+
+// errOvertaken: another compaction has published a base meanwhile. That one does.
+var errOvertaken = errors.New("another base is in force")
 
 // newCompaction looks at what there is and reads the maps of what may be merged. nil: there is nothing to do.
 func (h *handle) newCompaction(ctx context.Context, settle float64) (*compaction, error) {
@@ -274,6 +280,10 @@ func (h *handle) publish(ctx context.Context, c *compaction, m *base.Manifest, k
 	}
 	if _, err := h.settle(ctx); err != nil {
 		return err
+	}
+	// It says where the pages are by way of the base that was in force when it was planned: behind another one since, what came between would be nowhere.
+	if owner, _ := h.current(); owner != c.owner || h.compactor.base != c.old {
+		return errOvertaken
 	}
 	h.compactor.next = &pendingBase{key, m, c.fresh, c.made}
 	_, err := c.owner.Append(ctx, fence.Draft{Kind: fence.Base, Base: key, BaseSlot: c.slot, Horizon: c.raised, Since: h.since(nil)})
