@@ -168,7 +168,8 @@ func TestKilledProcessesAndDamageNeverShowAWrongBlock(t *testing.T) {
 	for o := range objects {
 		read(t, c, &remote{}, o, 0, perBlock)
 	}
-	if err := c.Evict(); err != nil {
+	c.Close() // waits for an eviction under way, beside which none begins
+	if err := newCache(t, blockcache.Options{Dir: dir, Max: limit}).Evict(); err != nil {
 		t.Fatal(err)
 	}
 	files, sum := filesIn(t, dir)
