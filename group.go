@@ -11,10 +11,9 @@ import (
 type group struct {
 	run func(ctx context.Context) error
 
-	mu      sync.Mutex
-	next    *batch // callers that wait for the next run
-	running bool
-	wg      sync.WaitGroup
+	mu   sync.Mutex
+	next *batch        // callers that wait for the next run
+	idle chan struct{} // closed when the runs under way have ended; nil when there are none
 }
 
 // batch is the callers of one run. The run ends early when none of them waits any more.
@@ -39,9 +38,8 @@ func (g *group) do(ctx context.Context) error {
 		g.next = b
 	}
 	b.waiters++
-	if !g.running {
-		g.running = true
-		g.wg.Add(1)
+	if g.idle == nil {
+		g.idle = make(chan struct{})
 		go g.loop()
 	}
 	g.mu.Unlock()
@@ -73,13 +71,13 @@ func (g *group) do(ctx context.Context) error {
 
 // loop runs batches until nobody waits.
 func (g *group) loop() {
-	defer g.wg.Done()
 	for {
 		g.mu.Lock()
 		b := g.next
 		g.next = nil
 		if b == nil {
-			g.running = false
+			close(g.idle)
+			g.idle = nil
 			g.mu.Unlock()
 			return
 		}
@@ -90,5 +88,12 @@ func (g *group) loop() {
 	}
 }
 
-// wait returns when no run is under way.
-func (g *group) wait() { g.wg.Wait() }
+// wait returns when the runs that were under way have ended. Others may begin: what they must not do is for run to refuse.
+func (g *group) wait() {
+	g.mu.Lock()
+	idle := g.idle
+	g.mu.Unlock()
+	if idle != nil {
+		<-idle
+	}
+}

@@ -244,12 +244,15 @@ func (h *handle) close() error {
 		err = h.unsynced("close", ended)
 	}
 	fault("close:shipped")
-	// (3) Nothing runs any more.
+	// (3) Nothing runs any more: what begins from here on is refused, and then what had begun is waited for.
 	h.stop()
+	h.end(closing, "")
 	h.group.wait()
+	if h.lockRound(context.Background()) == nil {
+		h.unlockRound()
+	}
 	h.background.Wait()
 	h.expiring.stop()
-	h.end(closing, "")
 	// (4) Let go of the files. They stay: what could not be shipped is found by the next Open.
 	if derr := h.detach(); derr != nil && err == nil {
 		err = wrap(h.name, "close", derr)
