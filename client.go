@@ -38,6 +38,9 @@ func NewClient(o Options) (*Client, error) {
 // Requests counts what the client's own calls have cost so far: Create, Fork, Export and so on. A DB that it opens counts for itself, see [DB.Status].
 func (c *Client) Requests() Requests { return c.counter.Counts() }
 
+// Remote is the store that the client works on, for what stands beside databases in the same account. Requests through it are not counted by [Client.Requests].
+func (c *Client) Remote() remote.Store { return c.o.Remote }
+
 // Open opens a database as the package's Open does, with the client's options.
 func (c *Client) Open(ctx context.Context, name string) (*DB, error) { return Open(ctx, name, c.o) }
 

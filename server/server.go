@@ -1,0 +1,257 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/remote"
+	"github.com/tonbo-go/tonbo/server/internal/access"
+)
+
+// Options of New. The zero value works when $TONBO_URL is set.
+type Options struct {
+	tonbo.Options               // the account: URL or Remote; Dir for what the server reads itself; Logger for the server, too
+	Timeout       time.Duration // of a request, and of each read and write of those that stream; default 60 s
+	MaxBody       int64         // bytes of a request's body on routes of the control plane; default 1 MiB
+	KeyCache      time.Duration // how long a verdict on a key may be used again; default 3 s, at most 5 s; < 0: each request asks the remote
+}
+
+const (
+	defaultTimeout  = 60 * time.Second
+	defaultMaxBody  = 1 << 20
+	defaultKeyCache = 3 * time.Second
+	maxKeyCache     = 5 * time.Second
+)
+
+// Server is the handler. Safe for concurrent use. Close it when no more requests come.
+type Server struct {
+	o      Options
+	client *tonbo.Client
+	store  remote.Store
+	keys   *access.Keys
+	log    *slog.Logger
+	tree   *node
+	all    []route
+
+	ctx  context.Context // ends with Close: every request's does then
+	stop context.CancelFunc
+	busy sync.WaitGroup
+	mu   sync.Mutex // guards down, and busy's Add against its Wait
+	down bool
+}
+
+// New returns the server of an account. It sends no request.
+func New(o Options) (*Server, error) {
+	if o.Timeout < 0 || o.MaxBody < 0 {
+		return nil, errors.New("server: Options.Timeout and MaxBody are not negative")
+	}
+	if o.KeyCache > maxKeyCache {
+		return nil, fmt.Errorf("server: Options.KeyCache is %s: at most %s, by which a revoked key is refused everywhere", o.KeyCache, maxKeyCache)
+	}
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
+	}
+	if o.MaxBody == 0 {
+		o.MaxBody = defaultMaxBody
+	}
+	if o.KeyCache == 0 {
+		o.KeyCache = defaultKeyCache
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	client, err := tonbo.NewClient(o.Options)
+	if err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	s := &Server{o: o, client: client, store: client.Remote(), log: o.Logger}
+	s.keys = access.NewKeys(s.store, access.Options{Cache: max(0, o.KeyCache)})
+	s.all = s.routes()
+	s.tree = newTree(s.all)
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// Close ends the requests that are under way and waits for them. Later ones get 503.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.down = true
+	s.mu.Unlock()
+	s.stop()
+	s.busy.Wait()
+	return nil
+}
+
+// begin counts a request. False: the server is closed.
+func (s *Server) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return false
+	}
+	s.busy.Add(1)
+	return true
+}
+
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := &call{w: &recorder{ResponseWriter: w}, r: r, id: requestID(r)}
+	c.w.Header().Set("X-Request-Id", c.id)
+	c.w.Header().Set("X-Content-Type-Options", "nosniff")
+	if !s.begin() {
+		unavailable("closing", "the server is going down", time.Second).write(c.w, r.Method == http.MethodHead)
+		return
+	}
+	defer s.busy.Done()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	c.ctx = ctx
+	began := time.Now()
+	defer func() {
+		if p := recover(); p != nil {
+			s.done(c, began, fmt.Errorf("panic: %v", p))
+			if p != http.ErrAbortHandler {
+				s.log.Error("a handler panicked", "request", c.id, "panic", fmt.Sprint(p))
+			}
+			panic(http.ErrAbortHandler) // the connection is cut, so that nobody takes half an answer for a whole one
+		}
+	}()
+	err := s.answer(c)
+	if err != nil {
+		if c.w.status != 0 { // the answer has begun: cut it
+			panic(http.ErrAbortHandler)
+		}
+		problemOf(err).write(c.w, r.Method == http.MethodHead)
+	}
+	s.done(c, began, err)
+}
+
+// answer finds the route and the key, and has the handler answer.
+func (s *Server) answer(c *call) error {
+	// (1) Who asks? Before anything about the path is told. Routes without a key are outside /v1.
+	place, params := s.tree.find(c.r.URL)
+	var rt *route
+	if place != nil {
+		rt = place.method(c.r.Method)
+	}
+	if rt == nil || !rt.public {
+		key, err := s.authenticate(c)
+		if err != nil {
+			return err
+		}
+		c.key = key
+	}
+	// (2) What is asked for?
+	switch {
+	case place == nil:
+		return notFound()
+	case rt == nil:
+		return &problem{Status: http.StatusMethodNotAllowed, Code: "method_not_allowed", Detail: "this path has no such method", Header: http.Header{"Allow": {place.allowed()}}}
+	}
+	c.route, c.params = rt, params
+	// (3) May it? A name that cannot be is one that does not exist.
+	if !rt.public {
+		name := c.name()
+		if name != "" && tonbo.ValidateName(name) != nil {
+			return notFound()
+		}
+		if err := c.key.May(rt.action, name); err != nil {
+			return err
+		}
+	}
+	// (4) Within its bounds.
+	limit := rt.maxBody
+	if limit == 0 {
+		limit = s.o.MaxBody
+	}
+	c.r.Body = http.MaxBytesReader(c.w, c.r.Body, limit)
+	if !rt.stream {
+		timeout := rt.timeout
+		if timeout == 0 {
+			timeout = s.o.Timeout
+		}
+		ctx, cancel := context.WithTimeout(c.ctx, timeout)
+		defer cancel()
+		c.ctx = ctx
+	}
+	c.progress(s.o.Timeout)
+	return rt.handle(c)
+}
+
+// authenticate finds the key of a request.
+func (s *Server) authenticate(c *call) (*access.Key, error) {
+	values := c.r.Header.Values("Authorization")
+	if len(values) != 1 {
+		return nil, unauthorized()
+	}
+	scheme, secret, ok := strings.Cut(values[0], " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") {
+		return nil, unauthorized()
+	}
+	key, err := s.keys.Verify(c.ctx, strings.TrimSpace(secret))
+	if errors.Is(err, access.ErrRefused) {
+		return nil, unauthorized()
+	}
+	return key, err
+}
+
+// done notes what became of a request. Nothing of its headers or body is logged.
+func (s *Server) done(c *call, began time.Time, err error) {
+	route, key := "none", ""
+	if c.route != nil {
+		route = c.route.id
+	}
+	if c.key != nil {
+		key = c.key.ID
+	}
+	level := slog.LevelDebug
+	if c.w.status >= 500 {
+		level = slog.LevelError
+	}
+	attrs := []slog.Attr{slog.String("request", c.id), slog.String("route", route), slog.Int("status", c.w.status), slog.String("key", key), slog.Duration("took", time.Since(began))}
+	if err != nil {
+		attrs = append(attrs, slog.String("error", err.Error()))
+	}
+	s.log.LogAttrs(context.WithoutCancel(c.ctx), level, "request", attrs...)
+}
+
+// requestID is what the client calls the request, if that can be a name in logs, or a new one.
+func requestID(r *http.Request) string {
+	id := r.Header.Get("X-Request-Id")
+	if id != "" && len(id) <= 64 && strings.IndexFunc(id, func(c rune) bool {
+		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.')
+	}) < 0 && !strings.Contains(id, access.Mark) {
+		return id
+	}
+	var b [12]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// health: the process answers.
+func (s *Server) health(c *call) error {
+	return c.data(http.StatusOK, map[string]string{"status": "ok"})
+}
+
+// ready: the store answers, too.
+func (s *Server) ready(c *call) error {
+	ctx, cancel := context.WithTimeout(c.ctx, readyTimeout)
+	defer cancel()
+	if _, _, err := s.store.List(ctx, access.Prefix, remote.ListOptions{Max: 1}); err != nil {
+		s.log.Warn("not ready", "request", c.id, "error", err)
+		return unavailable("not_ready", "the store does not answer", 5*time.Second)
+	}
+	return c.data(http.StatusOK, map[string]string{"status": "ready"})
+}
+
+const readyTimeout = 5 * time.Second
