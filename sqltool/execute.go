@@ -15,8 +15,8 @@ type execution struct {
 	budget      *budget
 	sql         string // the whole
 	rows, bytes int    // left of the limits
-	results     []*Result
-	scratch     []byte
+	results     []*result
+	cells       []any
 	wrote       bool // something was committed, or may have been
 	writing     bool // the statement at hand is one that can write
 	grows       bool // max_page_count is set
@@ -117,8 +117,8 @@ func (x *execution) more(sql string) bool {
 
 // statement runs a compiled statement.
 func (x *execution) statement(stmt *sqlite3.Stmt, did seen) (err error) {
-	r := &Result{Wrote: !stmt.ReadOnly()}
-	if x.writing = r.Wrote; r.Wrote {
+	r := &result{wrote: !stmt.ReadOnly()}
+	if x.writing = r.wrote; r.wrote {
 		if x.l.ReadOnly {
 			return &Error{Message: "the database can only be read"}
 		}
@@ -127,7 +127,7 @@ func (x *execution) statement(stmt *sqlite3.Stmt, did seen) (err error) {
 		}
 		x.wrote = true
 	}
-	if did.schema && r.Wrote {
+	if did.schema && r.wrote {
 		// What the authorizer is not told: the new name of a table, and the parents of foreign keys. So it is looked at before it is committed.
 		if err := x.inner(`SAVEPOINT _tonbo_tool`); err != nil {
 			return err
@@ -150,15 +150,15 @@ func (x *execution) statement(stmt *sqlite3.Stmt, did seen) (err error) {
 	}
 	before := x.raw.TotalChanges()
 	for i := range stmt.ColumnCount() {
-		r.Columns = append(r.Columns, clip(stmt.ColumnName(i), 256))
+		r.columns = append(r.columns, clip(stmt.ColumnName(i), 256))
 	}
 	if err := x.read(stmt, r); err != nil {
 		return err
 	}
-	if r.Wrote && !did.schema && x.raw.TotalChanges() != before {
-		r.Changes = x.raw.Changes()
+	if r.wrote && !did.schema && x.raw.TotalChanges() != before {
+		r.changes = x.raw.Changes()
 	}
-	if err := stmt.Close(); err != nil && r.Wrote {
+	if err := stmt.Close(); err != nil && r.wrote {
 		return err
 	}
 	x.results = append(x.results, r)
@@ -166,71 +166,75 @@ func (x *execution) statement(stmt *sqlite3.Stmt, did seen) (err error) {
 }
 
 // read steps through the statement. One that writes is run to its end whatever the limits of what is returned.
-func (x *execution) read(stmt *sqlite3.Stmt, r *Result) error {
+func (x *execution) read(stmt *sqlite3.Stmt, r *result) error {
 	for {
 		if !stmt.Step() {
 			return stmt.Err()
 		}
-		if r.Truncated {
+		if r.truncated {
 			continue
 		}
 		if x.rows == 0 {
-			r.Truncated = true
-			r.Note = fmt.Sprintf("at most %d rows are returned", x.l.Rows)
+			r.truncated = true
+			r.note = fmt.Sprintf("at most %d rows are returned", x.l.Rows)
 		} else {
-			row, ok, err := x.row(stmt)
+			ok, err := x.row(stmt, r)
 			if err != nil {
 				return err
 			}
 			if ok {
-				r.Rows = append(r.Rows, row)
 				x.rows--
 				continue
 			}
-			r.Truncated = true
-			r.Note = fmt.Sprintf("at most %d bytes are returned: select fewer or shorter columns", x.l.Bytes)
+			r.truncated = true
+			r.note = fmt.Sprintf("at most %d bytes are returned: select fewer or shorter columns", x.l.Bytes)
 		}
-		if !r.Wrote {
+		if !r.wrote {
 			return nil
 		}
 	}
 }
 
 // row reads the row that the statement is at, unless it is too long for what is left.
-func (x *execution) row(stmt *sqlite3.Stmt) ([]any, bool, error) {
-	row := make([]any, stmt.ColumnCount())
-	if err := stmt.ColumnsRaw(row...); err != nil {
-		return nil, false, err
+func (x *execution) row(stmt *sqlite3.Stmt, r *result) (bool, error) {
+	if n := stmt.ColumnCount(); len(x.cells) != n {
+		x.cells = make([]any, n)
 	}
-	size := 2
-	for i, v := range row {
-		if raw, ok := v.([]byte); ok { // SQLite's own memory
-			if len(raw) == cap(raw) {
-				row[i] = cutBlob(raw, x.l.CellBytes)
-			} else { // the driver shows a text's final NUL behind its end
-				row[i] = cutText(raw, x.l.CellBytes)
-			}
+	if err := stmt.ColumnsRaw(x.cells...); err != nil {
+		return false, err
+	}
+	start := len(r.rows)
+	b := r.rows
+	if start > 0 {
+		b = append(b, ',')
+	}
+	b = append(b, '[')
+	for i, v := range x.cells {
+		if i > 0 {
+			b = append(b, ',')
 		}
-		x.scratch = appendValue(x.scratch[:0], row[i])
-		if size += len(x.scratch) + 1; size > x.bytes {
-			return nil, false, nil
+		if b = appendCell(b, v, x.l.CellBytes); len(b)-start >= x.bytes {
+			return false, nil
 		}
 	}
-	x.bytes -= size
-	return row, true, nil
+	r.rows = append(b, ']')
+	x.bytes -= len(r.rows) - start
+	return true, nil
 }
 
 // limitGrowth bounds the size of the database. https://sqlite.org/pragma.html#pragma_max_page_count
+//
+// The pragma takes a transaction of its own, so a bound stays while less than an eighth of GrowBytes has gone into it.
 func (x *execution) limitGrowth() error {
 	if x.grows {
 		return nil
 	}
-	pages, err := x.integer(`PRAGMA page_count`)
-	if err != nil {
-		return err
-	}
-	if err := x.inner(fmt.Sprintf(`PRAGMA max_page_count = %d`, pages+max(1, x.l.GrowBytes/x.page))); err != nil {
-		return err
+	pages, grow := x.db.Status().Pages, max(1, x.l.GrowBytes/x.page)
+	if x.most > pages+grow || x.most < pages+grow-grow/8 {
+		if err := x.inner(fmt.Sprintf(`PRAGMA max_page_count = %d`, pages+grow)); err != nil {
+			return err
+		}
+		x.most = pages + grow
 	}
 	x.grows = true
 	return nil

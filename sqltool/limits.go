@@ -18,7 +18,7 @@ type Limits struct {
 
 	ValueBytes int   // bytes of any string, blob or row, also one that is only computed with; default 512 KiB. A longer one can neither be made nor read. It bounds what a single step of SQLite can take, which nothing interrupts
 	SQLBytes   int   // bytes of the SQL text; default 64 KiB
-	GrowBytes  int64 // bytes by which the database may grow in a call; default 256 MiB
+	GrowBytes  int64 // bytes by which the database may grow in a call, less up to an eighth; default 256 MiB
 
 	Multi     bool     // a call may have several statements, up to 100, and transactions
 	ReadOnly  bool     // nothing is changed: the connection is query_only, and each statement must be one that SQLite calls read-only

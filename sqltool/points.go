@@ -11,7 +11,7 @@ import (
 
 const maxLabel = 4 << 10 // bytes of input
 
-// DescribeSchema returns the tool describe_schema of db: the SQL of its tables, views, indexes and triggers, tonbo's own left out, as a [Result]. It takes no input. Of l, Time, Memory and Bytes count; Rows has a default of 5,000, Bytes of 256 KiB.
+// DescribeSchema returns the tool describe_schema of db: the SQL of its tables, views, indexes and triggers, tonbo's own left out, in the form of a query's result. It takes no input. Of l, Time, Memory and Bytes count; Rows has a default of 5,000, Bytes of 256 KiB.
 func DescribeSchema(db *tonbo.DB, l Limits) (*Tool, error) {
 	l.Rows, l.Bytes, l.CellBytes = or(l.Rows, 5000), or(l.Bytes, 256<<10), or(l.CellBytes, 32<<10)
 	l.ReadOnly, l.Multi, l.SyncEach = true, false, false

@@ -2,44 +2,32 @@ package sqltool
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"math"
 	"strconv"
 	"unicode/utf8"
 )
 
-// Result is what one statement did. doc.go has its JSON form.
-type Result struct {
-	Columns   []string
-	Rows      [][]any // nil, int64, float64, string, []byte or Cut
-	Truncated bool    // there were more rows
-	Wrote     bool    // the statement is one that can write
-	Changes   int64   // rows inserted, updated and deleted by the statement itself; not by triggers and foreign keys
-	Note      string  // for the model: why rows are missing
+// result is what one statement did. doc.go has its JSON form.
+type result struct {
+	columns   []string
+	rows      []byte // as JSON, with commas between them
+	truncated bool   // there were more rows
+	wrote     bool   // the statement is one that can write
+	changes   int64  // rows inserted, updated and deleted by the statement itself; not by triggers and foreign keys
+	note      string // for the model: why rows are missing
 }
-
-// Cut is the beginning of a text or blob longer than Limits.CellBytes.
-type Cut struct {
-	Text  string // of a text: whole characters
-	Blob  []byte // of a blob, and of a text that is not UTF-8
-	Kind  CutKind
-	Bytes int64 // the whole length
-}
-
-// CutKind tells what was cut.
-type CutKind int
-
-const (
-	CutText CutKind = iota
-	CutBlob
-	CutBinaryText // a text that is not UTF-8
-)
 
 const maxSafeInteger = 1<<53 - 1
 
 // MarshalJSON writes the form that doc.go describes.
-func (r *Result) MarshalJSON() ([]byte, error) { return r.appendJSON(nil), nil }
+func (r *result) MarshalJSON() ([]byte, error) { return r.appendJSON(nil), nil }
 
-func (r *Result) appendJSON(b []byte) []byte {
+func (r *result) json() json.RawMessage {
+	return r.appendJSON(make([]byte, 0, len(r.rows)+256))
+}
+
+func (r *result) appendJSON(b []byte) []byte {
 	b = append(b, '{')
 	start := len(b)
 	key := func(k string) {
@@ -48,10 +36,10 @@ func (r *Result) appendJSON(b []byte) []byte {
 		}
 		b = append(append(append(b, '"'), k...), '"', ':')
 	}
-	if len(r.Columns) > 0 {
+	if len(r.columns) > 0 {
 		key("columns")
 		b = append(b, '[')
-		for i, c := range r.Columns {
+		for i, c := range r.columns {
 			if i > 0 {
 				b = append(b, ',')
 			}
@@ -59,42 +47,25 @@ func (r *Result) appendJSON(b []byte) []byte {
 		}
 		b = append(b, ']')
 		key("rows")
-		b = append(b, '[')
-		for i, row := range r.Rows {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = appendRow(b, row)
-		}
-		b = append(b, ']')
+		b = append(append(append(b, '['), r.rows...), ']')
 	}
-	if r.Truncated {
+	if r.truncated {
 		key("truncated")
 		b = append(b, "true"...)
 	}
-	if r.Wrote {
+	if r.wrote {
 		key("changes")
-		b = strconv.AppendInt(b, r.Changes, 10)
+		b = strconv.AppendInt(b, r.changes, 10)
 	}
-	if r.Note != "" {
+	if r.note != "" {
 		key("note")
-		b = appendString(b, r.Note)
+		b = appendString(b, r.note)
 	}
 	return append(b, '}')
 }
 
-func appendRow(b []byte, row []any) []byte {
-	b = append(b, '[')
-	for i, v := range row {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendValue(b, v)
-	}
-	return append(b, ']')
-}
-
-func appendValue(b []byte, v any) []byte {
+// appendCell writes a value as [sqlite3.Stmt.ColumnsRaw] has it, cut at so many bytes.
+func appendCell(b []byte, v any, limit int) []byte {
 	switch v := v.(type) {
 	case int64:
 		if -maxSafeInteger <= v && v <= maxSafeInteger {
@@ -103,21 +74,11 @@ func appendValue(b []byte, v any) []byte {
 		return append(strconv.AppendInt(append(b, `{"integer":"`...), v, 10), `"}`...)
 	case float64:
 		return appendReal(b, v)
-	case string:
-		if utf8.ValidString(v) {
-			return appendString(b, v)
-		}
-		return appendHex(append(b, `{"text_hex":`...), []byte(v), -1)
 	case []byte:
-		return appendHex(append(b, `{"blob":`...), v, -1)
-	case Cut:
-		switch v.Kind {
-		case CutText:
-			return appendBytes(appendString(append(b, `{"text":`...), v.Text), v.Bytes)
-		case CutBlob:
-			return appendHex(append(b, `{"blob":`...), v.Blob, v.Bytes)
+		if len(v) == cap(v) { // the driver shows a text's final NUL behind its end
+			return appendBinary(append(b, `{"blob":`...), v, limit)
 		}
-		return appendHex(append(b, `{"text_hex":`...), v.Blob, v.Bytes)
+		return appendText(b, v, limit)
 	}
 	return append(b, "null"...)
 }
@@ -141,48 +102,75 @@ func appendReal(b []byte, v float64) []byte {
 	return append(b, ".0"...) // unlike an integer
 }
 
-func appendHex(b, v []byte, whole int64) []byte {
-	b = append(hex.AppendEncode(append(b, '"'), v), '"')
-	if whole < 0 {
+func appendText(b, v []byte, limit int) []byte {
+	short := v[:min(len(v), limit)]
+	if len(short) < len(v) {
+		for n := 0; n < utf8.UTFMax && len(short) > 0; n++ { // whole characters
+			if r, size := utf8.DecodeLastRune(short); r != utf8.RuneError || size != 1 {
+				break
+			}
+			short = short[:len(short)-1]
+		}
+	}
+	switch {
+	case !utf8.Valid(short):
+		return appendBinary(append(b, `{"text_hex":`...), v, limit)
+	case len(short) < len(v):
+		return appendBytes(appendString(append(b, `{"text":`...), short), len(v))
+	}
+	return appendString(b, short)
+}
+
+// appendBinary ends an object with a value in hexadecimal.
+func appendBinary(b, v []byte, limit int) []byte {
+	b = append(hex.AppendEncode(append(b, '"'), v[:min(len(v), limit)]), '"')
+	if len(v) <= limit {
 		return append(b, '}')
 	}
-	return appendBytes(b, whole)
+	return appendBytes(b, len(v))
 }
 
-func appendBytes(b []byte, n int64) []byte {
-	return append(strconv.AppendInt(append(b, `,"bytes":`...), n, 10), '}')
+// appendBytes ends an object whose value was cut with its whole length.
+func appendBytes(b []byte, n int) []byte {
+	return append(strconv.AppendInt(append(b, `,"bytes":`...), int64(n), 10), '}')
 }
 
-func appendString(b []byte, s string) []byte {
-	for i := range len(s) { // the common case needs no escape
-		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
-			return append(b, marshal(s)...)
+// appendString writes UTF-8; what is not becomes U+FFFD.
+func appendString[T string | []byte](b []byte, s T) []byte {
+	b = append(b, '"')
+	from := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' {
+			i++
+			continue
 		}
-	}
-	return append(append(append(b, '"'), s...), '"')
-}
-
-// cutText and cutBlob keep what a cell may hold.
-func cutText(v []byte, limit int) any {
-	if len(v) <= limit {
-		return string(v)
-	}
-	short := v[:limit]
-	for n := 0; n < utf8.UTFMax && len(short) > 0; n++ { // whole characters
-		if r, size := utf8.DecodeLastRune(short); r != utf8.RuneError || size != 1 {
-			break
+		size := 1
+		if c >= utf8.RuneSelf {
+			var r rune
+			if r, size = utf8.DecodeRuneInString(string(s[i:min(len(s), i+utf8.UTFMax)])); r != utf8.RuneError || size > 1 {
+				i += size
+				continue
+			}
 		}
-		short = short[:len(short)-1]
+		b = append(b, s[from:i]...)
+		switch {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c == '\n':
+			b = append(b, `\n`...)
+		case c == '\r':
+			b = append(b, `\r`...)
+		case c == '\t':
+			b = append(b, `\t`...)
+		case c < ' ':
+			b = append(b, `\u00`...)
+			b = append(b, "0123456789abcdef"[c>>4], "0123456789abcdef"[c&15])
+		default:
+			b = append(b, "\ufffd"...)
+		}
+		i += size
+		from = i
 	}
-	if !utf8.Valid(short) {
-		return Cut{Kind: CutBinaryText, Blob: append([]byte{}, v[:limit]...), Bytes: int64(len(v))}
-	}
-	return Cut{Kind: CutText, Text: string(short), Bytes: int64(len(v))}
-}
-
-func cutBlob(v []byte, limit int) any {
-	if len(v) <= limit {
-		return append([]byte{}, v...)
-	}
-	return Cut{Kind: CutBlob, Blob: append([]byte{}, v[:limit]...), Bytes: int64(len(v))}
+	return append(append(b, s[from:]...), '"')
 }

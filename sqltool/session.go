@@ -23,13 +23,25 @@ type session struct {
 	db *tonbo.DB
 	l  Limits
 
+	ends *ends
+
 	turn chan struct{} // holds a token while nobody uses what follows
 	c    *connection   // nil: none
 	idle *time.Timer   // closes c
 }
 
 func newSession(db *tonbo.DB, l Limits) *session {
-	s := &session{db: db, l: l, turn: make(chan struct{}, 1)}
+	s := &session{db: db, l: l, ends: newEnds(l), turn: make(chan struct{}, 1)}
+	s.idle = time.AfterFunc(idleTime, func() {
+		select {
+		case <-s.turn:
+		default:
+			return // in use
+		}
+		defer func() { s.turn <- struct{}{} }()
+		s.drop()
+	})
+	s.idle.Stop()
 	s.turn <- struct{}{}
 	return s
 }
@@ -43,32 +55,13 @@ func (s *session) Close() error {
 
 // drop closes the connection. The caller has the turn.
 func (s *session) drop() error {
-	if s.idle != nil {
-		s.idle.Stop()
-		s.idle = nil
-	}
+	s.idle.Stop()
 	c := s.c
 	s.c = nil
 	if c == nil {
 		return nil
 	}
 	return c.close()
-}
-
-// keep leaves the connection for the next call, for a while. The caller has the turn.
-func (s *session) keep() {
-	c := s.c
-	s.idle = time.AfterFunc(idleTime, func() {
-		select {
-		case <-s.turn:
-		default:
-			return // in use
-		}
-		defer func() { s.turn <- struct{}{} }()
-		if s.c == c {
-			s.drop()
-		}
-	})
 }
 
 // call runs one call's SQL.
@@ -99,57 +92,52 @@ func (s *session) call(ctx context.Context, sql string) (json.RawMessage, error)
 }
 
 // answer is the JSON of a call.
-func (s *session) answer(results []*Result, err error) json.RawMessage {
+func (s *session) answer(results []*result, err error) json.RawMessage {
 	switch {
 	case s.l.Multi:
 		if results == nil {
-			results = []*Result{}
+			results = []*result{}
 		}
 		return marshal(struct {
-			Results []*Result `json:"results"`
+			Results []*result `json:"results"`
 			Error   *Error    `json:"error,omitempty"`
 		}{results, public(err)})
 	case err == nil:
-		return results[0].appendJSON(nil)
+		return results[0].json()
 	}
-	var r *Result // it was done, but is not synced
+	var r *result // it was done, but is not synced
 	if len(results) > 0 {
 		r = results[0]
 	}
 	return marshal(struct {
-		Result *Result `json:"result,omitempty"`
+		Result *result `json:"result,omitempty"`
 		Error  *Error  `json:"error"`
 	}{r, public(err)})
 }
 
 // run runs the statements of a call. wrote: something was committed, or may have been.
-func (s *session) run(ctx context.Context, sql string) (results []*Result, wrote bool, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.l.Time, &Error{Message: fmt.Sprintf("stopped: a call may take %v", s.l.Time), Hint: hintLess})
-	defer cancel()
+func (s *session) run(ctx context.Context, sql string) (results []*result, wrote bool, err error) {
+	b := newBudget(ctx, s.ends)
+	defer b.release()
 	for try := 0; ; try++ {
-		results, wrote, err = s.attempt(ctx, sql)
-		if try == 0 && !wrote && errors.Is(err, driver.ErrBadConn) && ctx.Err() == nil { // a read-only handle has moved on
+		results, wrote, err = s.attempt(b, sql)
+		if try == 0 && !wrote && errors.Is(err, driver.ErrBadConn) && b.Err() == nil { // a read-only handle has moved on
 			continue
 		}
 		return results, wrote, err
 	}
 }
 
-func (s *session) attempt(ctx context.Context, sql string) (results []*Result, wrote bool, err error) {
-	if s.idle != nil {
-		s.idle.Stop()
-		s.idle = nil
-	}
-	if s.c != nil && s.c.stale(ctx) {
+func (s *session) attempt(b *budget, sql string) (results []*result, wrote bool, err error) {
+	s.idle.Stop()
+	if s.c != nil && s.c.stale(b) {
 		s.drop()
 	}
 	if s.c == nil {
-		if s.c, err = connect(ctx, s.db, s.l); err != nil {
+		if s.c, err = connect(b, s.db, s.l); err != nil {
 			return nil, false, err
 		}
 	}
-	b, cancel := newBudget(ctx, s.l.Steps)
-	defer cancel()
 	x := &execution{connection: s.c, budget: b, rows: s.l.Rows, bytes: s.l.Bytes}
 	err = x.script(sql)
 	if derr := x.leave(); derr != nil || x.spoiled {
@@ -157,7 +145,7 @@ func (s *session) attempt(ctx context.Context, sql string) (results []*Result, w
 			err = errors.Join(derr, cerr)
 		}
 	} else {
-		s.keep()
+		s.idle.Reset(idleTime) // it is kept for the next call
 	}
 	return x.results, x.wrote, err
 }
@@ -170,6 +158,7 @@ type connection struct {
 	raw  *sqlite3.Conn
 	auth *authorizer
 	page int64 // bytes
+	most int64 // pages: max_page_count, 0: not set
 	once sync.Once
 }
 

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/tonbo-go/tonbo"
@@ -107,55 +105,6 @@ func schema(props ...property) json.RawMessage {
 }
 
 func maxInput(l Limits) int { return 6*l.SQLBytes + 1024 } // each byte of SQL may be written as \u00xx
-
-// decode reads an object that has exactly these properties, all strings.
-func decode(input json.RawMessage, max int, props ...string) (map[string]string, *Error) {
-	shape := fmt.Sprintf("the input must be a JSON object with exactly these properties, all strings: %s", strings.Join(props, ", "))
-	if len(props) == 0 {
-		shape = "the input must be an empty JSON object"
-	}
-	if len(input) > max {
-		return nil, &Error{Message: fmt.Sprintf("the input is too long: %d bytes, at most %d", len(input), max)}
-	}
-	in := map[string]string{}
-	if len(props) == 0 && len(bytes.TrimSpace(input)) == 0 {
-		return in, nil
-	}
-	d := json.NewDecoder(bytes.NewReader(input))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return nil, &Error{Message: shape}
-	}
-	for d.More() {
-		k, err := d.Token()
-		name, ok := k.(string)
-		if err != nil || !ok {
-			return nil, &Error{Message: shape}
-		}
-		known := false
-		for _, p := range props {
-			known = known || p == name
-		}
-		if !known {
-			return nil, &Error{Message: fmt.Sprintf("unknown property %q: %s", clip(name, 40), shape)}
-		}
-		if _, twice := in[name]; twice {
-			return nil, &Error{Message: fmt.Sprintf("property %q is there twice", name)}
-		}
-		v, err := d.Token()
-		s, ok := v.(string)
-		if err != nil || !ok {
-			return nil, &Error{Message: shape}
-		}
-		in[name] = s
-	}
-	if _, err := d.Token(); err != nil {
-		return nil, &Error{Message: shape}
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) || len(in) != len(props) {
-		return nil, &Error{Message: shape}
-	}
-	return in, nil
-}
 
 // failed is the answer to a call that ran nothing.
 func failed(err error) (json.RawMessage, error) {
