@@ -221,19 +221,32 @@ func (p *pattern) match(s []byte, more func() bool) (matches, ok bool) {
 	}
 	i, t := 0, 0        // next in s and in p.tokens
 	star, from := -1, 0 // the last all, and where it has given up to
-	for step := 1; ; step++ {
-		if step%matchSteps == 0 && !more() {
-			return false, false
+	for left := matchSteps; ; left-- {
+		if left <= 0 {
+			if !more() {
+				return false, false
+			}
+			left = matchSteps
 		}
 		if t < len(p.tokens) && p.tokens[t].kind == all {
 			star, from = t, i
 			t++
+			if t == len(p.tokens) {
+				return true, true
+			}
+			skipped := p.tokens[t].next(s[from:], p.fold)
+			from += skipped
+			left -= skipped
+			i = from
 			continue
 		}
 		if i == len(s) {
 			return t == len(p.tokens), true
 		}
-		r, n := character(s[i:])
+		r, n := rune(s[i]), 1
+		if r >= utf8.RuneSelf {
+			r, n = character(s[i:])
+		}
 		if p.fold {
 			r = lower(r)
 		}
@@ -244,11 +257,30 @@ func (p *pattern) match(s []byte, more func() bool) (matches, ok bool) {
 		if star < 0 {
 			return false, true
 		}
-		if t == star+1 && t == len(p.tokens) { // nothing after it
-			return true, true
-		}
 		_, n = character(s[from:])
-		from += n
+		skipped := p.tokens[star+1].next(s[from+n:], p.fold)
+		from += n + skipped
+		left -= skipped
 		i, t = from, star+1
 	}
+}
+
+// next is how many bytes can be skipped to where the token may match. An ASCII character is never a part of another one, in text that is not UTF-8 either.
+func (t *token) next(s []byte, fold bool) int {
+	if t.kind != literal || t.r >= utf8.RuneSelf {
+		return 0
+	}
+	c := byte(t.r)
+	if fold && 'a' <= c && c <= 'z' {
+		for i, b := range s {
+			if b|0x20 == c {
+				return i
+			}
+		}
+		return len(s)
+	}
+	if i := bytes.IndexByte(s, c); i >= 0 {
+		return i
+	}
+	return len(s)
 }
