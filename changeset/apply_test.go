@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"path/filepath"
 	"reflect"
@@ -146,6 +147,34 @@ func TestTooManyChangesAreAnError(t *testing.T) {
 	cancel()
 	if _, err := changeset.Compare(cancelled, a, "main", "main", changeset.Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
+	}
+}
+
+func TestRowsBeyondKeepAreCountedAndTheSetIsOnlyToBeLookedAt(t *testing.T) {
+	a, _, path := pair(t, "CREATE TABLE gone(id INTEGER PRIMARY KEY); INSERT INTO gone VALUES(1), (2); CREATE TABLE copies(v); INSERT INTO copies VALUES('x'), ('x'), ('x'); CREATE TABLE t(id INTEGER PRIMARY KEY, v); INSERT INTO t VALUES(1, 1), (2, 2), (3, 3)", "",
+		"DROP TABLE gone; DELETE FROM copies; UPDATE t SET v = 0 WHERE id < 3; DELETE FROM t WHERE id = 3; INSERT INTO t VALUES(4, 4)")
+	s, err := compare(a, path, changeset.Options{Keep: 1, MaxRows: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := 0
+	for _, tc := range s.Tables {
+		kept += len(tc.Rows)
+	}
+	if i, u, d := s.Count(); i != 1 || u != 2 || d != 6 || kept != 1 {
+		t.Errorf("+%d ~%d -%d, %d kept: %s", i, u, d, kept, s)
+	}
+	if !strings.Contains(s.String(), "... and 4 more") {
+		t.Errorf("got %s", s)
+	}
+	if err := s.Apply(context.Background(), a, changeset.ApplyOptions{}); !errors.Is(err, changeset.ErrTooLarge) {
+		t.Errorf("Apply: %v", err)
+	}
+	if err := s.WriteSQL(io.Discard); !errors.Is(err, changeset.ErrTooLarge) {
+		t.Errorf("WriteSQL: %v", err)
+	}
+	if _, err := json.Marshal(s); !errors.Is(err, changeset.ErrTooLarge) {
+		t.Errorf("JSON: %v", err)
 	}
 }
 

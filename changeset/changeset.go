@@ -67,6 +67,22 @@ type TableChange struct {
 	Created       bool        `json:"created,omitempty"`
 	Unique        bool        `json:"unique,omitempty"` // other columns are unique too: all rows that change are taken out before any is put in
 	Rows          []RowChange `json:"rows"`
+	// Omitted counts rows that differ and were not kept (Options.Keep), nil: none. A set with any can be looked at; to apply it, write its script or make it JSON is ErrTooLarge.
+	Omitted *Omitted `json:"-"`
+}
+
+// Omitted counts rows that are not in a set.
+type Omitted struct{ Inserted, Updated, Deleted int64 }
+
+func (o *Omitted) add(r *RowChange) {
+	switch r.Op {
+	case Insert:
+		o.Inserted += max(1, r.CopiesAfter-r.CopiesBefore)
+	case Update:
+		o.Updated++
+	case Delete:
+		o.Deleted += max(1, r.CopiesBefore-r.CopiesAfter)
+	}
 }
 
 // RowChange is one row, or of a row without a key all of its copies. Values are nil, int64, float64, string or []byte, in the order of the table's Columns.
@@ -109,15 +125,12 @@ func (s *Set) Count() (inserted, updated, deleted int64) {
 
 // Count returns how many rows are inserted, updated and deleted.
 func (t *TableChange) Count() (inserted, updated, deleted int64) {
-	for i := range t.Rows {
-		switch r := &t.Rows[i]; r.Op {
-		case Insert:
-			inserted += max(1, r.CopiesAfter-r.CopiesBefore)
-		case Update:
-			updated++
-		case Delete:
-			deleted += max(1, r.CopiesBefore-r.CopiesAfter)
-		}
+	var all Omitted
+	if t.Omitted != nil {
+		all = *t.Omitted
 	}
-	return inserted, updated, deleted
+	for i := range t.Rows {
+		all.add(&t.Rows[i])
+	}
+	return all.Inserted, all.Updated, all.Deleted
 }

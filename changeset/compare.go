@@ -16,6 +16,8 @@ import (
 type Options struct {
 	MaxRows  int   // rows in a Set; default 100,000
 	MaxBytes int64 // of their values, in memory; default 256 MiB
+	// Keep, if it is not zero, is how many rows are kept; the others are counted (TableChange.Omitted), and MaxRows does not matter. Such a set is there to be looked at.
+	Keep int
 
 	// Pages, if it is not nil, saves reading what is the same on both sides.
 	Pages *Pages
@@ -194,16 +196,23 @@ func (d *comparison) tables() error {
 
 // list takes a table's rows into the set.
 func (d *comparison) list(tc *TableChange) {
-	if len(tc.Rows) > 0 {
+	if len(tc.Rows) > 0 || tc.Omitted != nil {
 		d.set.Tables = append(d.set.Tables, *tc)
 	}
 }
 
 // add takes one row that differs.
 func (d *comparison) add(tc *TableChange, r RowChange) error {
+	if d.o.Keep > 0 && d.rows >= d.o.Keep {
+		if tc.Omitted == nil {
+			tc.Omitted = &Omitted{}
+		}
+		tc.Omitted.add(&r)
+		return nil
+	}
 	d.rows++
 	d.bytes += 64 + size(r.Before) + size(r.After)
-	if d.rows > d.o.MaxRows {
+	if d.o.Keep <= 0 && d.rows > d.o.MaxRows {
 		return fmt.Errorf("%w: more than %d rows differ; raise MaxRows", ErrTooLarge, d.o.MaxRows)
 	}
 	if d.bytes > d.o.MaxBytes {

@@ -97,6 +97,9 @@ func (s *Set) check() error {
 	}
 	for i := range s.Tables {
 		t := &s.Tables[i]
+		if t.Omitted != nil {
+			return fmt.Errorf("change set: table %s: %w: rows were left out (Options.Keep). Compare without", t.Name, ErrTooLarge)
+		}
 		if err := t.check(); err != nil {
 			return fmt.Errorf("change set: table %s: %w", t.Name, err)
 		}

@@ -125,6 +125,9 @@ func (t *TableChange) writeText(w io.Writer) {
 		}
 		fmt.Fprintf(w, "  %s %s%s\n", sign, strings.Join(out, ", "), times)
 	}
+	if o := t.Omitted; o != nil {
+		fmt.Fprintf(w, "  ... and %d more\n", o.Inserted+o.Updated+o.Deleted)
+	}
 }
 
 func orNone(s string) string {

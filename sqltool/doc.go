@@ -16,7 +16,7 @@
 //   - One statement a call. With Limits.Multi several, and then BEGIN and SAVEPOINT too; a transaction that is open at the end of its call is rolled back, and the model is told.
 //   - With Limits.SyncEach a call that wrote is acknowledged ([tonbo.DB.Synced]) before it returns nil.
 //
-// [DescribeSchema], [Checkpoint] and [Rewind] are further tools of the same shape, as narrow.
+// [DescribeSchema], [Checkpoint], [Rewind] and [Diff] are further tools of the same shape, as narrow.
 //
 // Destructive statements on the database's own tables are allowed: give the tool a scratch fork ([tonbo.Scratch]), or Limits.ReadOnly.
 //
@@ -38,4 +38,11 @@
 // With Limits.Multi: {"results": [one for each statement that was run]}. An error, beside the results of earlier statements if there are any:
 //
 //	{"error": {"message": "no such column: nmae", "near": "nmae FROM users", "line": 1, "column": 8, "statement": 2, "hint": "did you mean users.name?"}}
+//
+// What [Diff] tells; copies, before and after, of a row that has no primary key:
+//
+//	{"schema": [{"op": "create", "type": "table", "name": "notes", "sql": "CREATE TABLE notes(body)"}],
+//	 "tables": [{"table": "orders", "inserted": 0, "updated": 1, "deleted": 2, "columns": ["id", "status"],
+//	   "rows": [{"op": "update", "before": [1, "pending"], "after": [1, "paid"]}, {"op": "delete", "before": [2, "paid"], "copies": [2, 0]}]}],
+//	 "truncated": true}
 package sqltool

@@ -59,8 +59,8 @@ func Checkpoint(db *tonbo.DB, prefix string) *Tool {
 }
 
 // Rewind returns the tool rewind: it takes db, which must be a database of c, back to a state that [Checkpoint] labelled with the same prefix, and reopens the handle. What came after stays in the history ([tonbo.Client.Rewind]).
-// It waits for connections in use: close rows and transactions first.
-func Rewind(c *tonbo.Client, db *tonbo.DB, prefix string) *Tool {
+// It waits for connections in use: close rows and transactions first. Those that the tools in beside keep between two calls, it takes from them.
+func Rewind(c *tonbo.Client, db *tonbo.DB, prefix string, beside ...*Tool) *Tool {
 	return &Tool{
 		Name:        "rewind",
 		Description: "Takes the database of this task back to the state that has this label. What was done since is undone.",
@@ -75,10 +75,12 @@ func Rewind(c *tonbo.Client, db *tonbo.DB, prefix string) *Tool {
 				return failed(err)
 			}
 			if _, err := c.Rewind(ctx, db.Status().Name, tonbo.Label(prefix+in["label"])); err != nil {
-				if errors.Is(err, tonbo.ErrPointGone) || errors.Is(err, tonbo.ErrInvalid) {
-					return failed(&Error{Message: fmt.Sprintf("there is no checkpoint %q", clip(in["label"], 200))})
+				return failed(noCheckpoint(err, in["label"]))
+			}
+			for _, t := range beside {
+				if err := t.Close(); err != nil {
+					return failed(err)
 				}
-				return failed(err)
 			}
 			if err := db.Reopen(ctx); err != nil {
 				return failed(err)
@@ -86,4 +88,12 @@ func Rewind(c *tonbo.Client, db *tonbo.DB, prefix string) *Tool {
 			return marshal(map[string]string{"rewound": in["label"]}), nil
 		},
 	}
+}
+
+// noCheckpoint tells the model that there is no such label, if that is what err says.
+func noCheckpoint(err error, label string) error {
+	if errors.Is(err, tonbo.ErrPointGone) || errors.Is(err, tonbo.ErrInvalid) {
+		return &Error{Message: fmt.Sprintf("there is no checkpoint %q", clip(label, 200))}
+	}
+	return err
 }

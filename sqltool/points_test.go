@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tonbo-go/tonbo"
-	"github.com/tonbo-go/tonbo/remote/mem"
 	"github.com/tonbo-go/tonbo/sqltool"
 )
 
@@ -34,26 +32,13 @@ func TestSchemaIsDescribedWithoutTonbosTables(t *testing.T) {
 
 func TestModelRewindsToItsOwnCheckpoints(t *testing.T) {
 	ctx := context.Background()
-	client, err := tonbo.NewClient(tonbo.Options{Remote: mem.New("test"), Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Create(ctx, "run-42", tonbo.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	db, err := client.Open(ctx, "run-42")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	client, db := run42(t)
 	if _, err := db.Checkpoint(ctx, "program"); err != nil {
 		t.Fatal(err)
 	}
-	run, checkpoint, rewind := newTool(t, db, sqltool.Limits{}), sqltool.Checkpoint(db, "model/"), sqltool.Rewind(client, db, "model/")
-	label := func(tool *sqltool.Tool, l string) (string, error) {
-		out, err := tool.Call(ctx, json.RawMessage(fmt.Sprintf(`{"label":%q}`, l)))
-		return string(out), err
-	}
+	run, checkpoint := newTool(t, db, sqltool.Limits{}), sqltool.Checkpoint(db, "model/")
+	rewind := sqltool.Rewind(client, db, "model/", run)
+	label := since
 	call(run, `CREATE TABLE t(a)`)
 	if out, err := label(checkpoint, "start"); err != nil || out != `{"checkpoint":"start"}` {
 		t.Fatal(out, err)
