@@ -117,25 +117,12 @@ func (i *Instances) ensure(ctx context.Context, key string, o EnsureOptions) (*I
 			return nil, err
 		}
 		// (1) Which database has the key?
-		b, err := i.bindings(key).Head(ctx)
+		b, ours, again, err := i.which(ctx, key, o)
 		if err != nil {
 			return nil, err
 		}
-		has := b.Kind == catalog.Bound || b.Kind == catalog.Failing
-		switch {
-		case o.ExpectID != "" && (!has || b.ID != o.ExpectID):
-			return nil, fmt.Errorf("%w: it has %s, expected was %s", ErrTargetChanged, orNone(b.ID, has), o.ExpectID)
-		case o.Adopt != "" && (!has || b.ID != o.Adopt && b.Name != o.Adopt):
-			if _, err := i.Bind(ctx, key, o.Adopt); err != nil {
-				return nil, err
-			}
+		if created = created || ours; again {
 			continue
-		case !has:
-			var ours bool
-			if b, ours, err = i.make(ctx, key, b, want{create: o.Create, template: o.Template}); err != nil {
-				return nil, err
-			}
-			created = created || ours
 		}
 		// (2) Open it, that incarnation and no other.
 		in := instanceOf(key, b)
@@ -148,15 +135,7 @@ func (i *Instances) ensure(ctx context.Context, key string, o EnsureOptions) (*I
 		switch {
 		case errors.Is(err, fence.ErrNoDatabase), errors.Is(err, ErrNotFound), errors.Is(err, ErrDeleted), errors.Is(err, ErrExpired):
 			// (3) It has ended: the key's next generation.
-			if o.ExpectID != "" || o.Adopt != "" {
-				return nil, fmt.Errorf("%w: database %s has ended", ErrTargetChanged, b.ID)
-			}
-			if errors.Is(err, ErrDeleted) { // its deletion has begun: it comes to its end before anything takes its place
-				if err := i.c.deleteOnly(ctx, b.Name, b.ID); err != nil && !errors.Is(err, ErrNotFound) {
-					return nil, err
-				}
-			}
-			_, ours, err := i.make(ctx, key, b, want{create: o.Create, template: o.Template})
+			ours, err := i.succeed(ctx, key, b, o, err)
 			if err != nil {
 				return nil, err
 			}
@@ -206,6 +185,39 @@ func (i *Instances) ensure(ctx context.Context, key string, o EnsureOptions) (*I
 		}
 		return nil, errors.Join(err, rerr)
 	}
+}
+
+// which returns the binding of the database that the key has, made if there was none. ours: this call made it. again: it was adopted, look again.
+func (i *Instances) which(ctx context.Context, key string, o EnsureOptions) (b *catalog.Binding, ours, again bool, err error) {
+	b, err = i.bindings(key).Head(ctx)
+	if err != nil {
+		return nil, false, false, err
+	}
+	has := b.Kind == catalog.Bound || b.Kind == catalog.Failing
+	switch {
+	case o.ExpectID != "" && (!has || b.ID != o.ExpectID):
+		return nil, false, false, fmt.Errorf("%w: it has %s, expected was %s", ErrTargetChanged, orNone(b.ID, has), o.ExpectID)
+	case o.Adopt != "" && (!has || b.ID != o.Adopt && b.Name != o.Adopt):
+		_, err := i.Bind(ctx, key, o.Adopt)
+		return nil, false, true, err
+	case !has:
+		b, ours, err = i.make(ctx, key, b, want{create: o.Create, template: o.Template})
+	}
+	return b, ours, false, err
+}
+
+// succeed gives the key its next generation, since the database that b names has ended: ended says how.
+func (i *Instances) succeed(ctx context.Context, key string, b *catalog.Binding, o EnsureOptions, ended error) (ours bool, err error) {
+	if o.ExpectID != "" || o.Adopt != "" {
+		return false, fmt.Errorf("%w: database %s has ended", ErrTargetChanged, b.ID)
+	}
+	if errors.Is(ended, ErrDeleted) { // its deletion has begun: it comes to its end before anything takes its place
+		if err := i.c.deleteOnly(ctx, b.Name, b.ID); err != nil && !errors.Is(err, ErrNotFound) {
+			return false, err
+		}
+	}
+	_, ours, err = i.make(ctx, key, b, want{create: o.Create, template: o.Template})
+	return ours, err
 }
 
 func orNone(id string, has bool) string {

@@ -95,11 +95,26 @@ func (c *call) body(v any) error {
 
 // progress gives the next read of the body and the next write of the answer a time of their own, for routes that stream.
 func (c *call) progress(d time.Duration) {
-	rc := http.NewResponseController(c.w)
-	at := time.Now().Add(d)
+	c.reading(d)
+	c.writing(d)
+}
+
+// reading bounds the next read of the body; 0: it does not.
+func (c *call) reading(d time.Duration) {
 	// Not every ResponseWriter has deadlines (tests, embedders' own): what then bounds the request is theirs.
-	_ = rc.SetReadDeadline(at)
-	_ = rc.SetWriteDeadline(at)
+	_ = http.NewResponseController(c.w).SetReadDeadline(deadline(d))
+}
+
+// writing bounds the next write of the answer; 0: it does not.
+func (c *call) writing(d time.Duration) {
+	_ = http.NewResponseController(c.w).SetWriteDeadline(deadline(d))
+}
+
+func deadline(d time.Duration) time.Time {
+	if d == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(d)
 }
 
 // recorder notes what was answered.
@@ -127,3 +142,22 @@ func (w *recorder) Write(b []byte) (int, error) {
 
 // Unwrap is http.ResponseController's way to the writer beneath.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// countedBody counts what is read of a request's body.
+type countedBody struct {
+	io.ReadCloser
+	n int64
+}
+
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.n += int64(n)
+	return n, err
+}
+
+func (b *countedBody) count() int64 {
+	if b == nil {
+		return 0
+	}
+	return b.n
+}

@@ -27,9 +27,40 @@ type route struct {
 
 // routes are all there are.
 func (s *Server) routes() []route {
+	const databases, instances, keys = "/v1/databases", "/v1/instances", "/v1/api-keys"
+	const database, instance, apiKey = databases + "/{name}", instances + "/{key}", keys + "/{id}"
 	all := []route{
 		{method: "GET", path: "/healthz", id: "health", public: true, handle: s.health},
 		{method: "GET", path: "/readyz", id: "ready", public: true, handle: s.ready},
+		{method: "GET", path: "/metrics", id: "metrics", public: !s.o.MetricsKey, action: access.ReadAccount, handle: s.serveMetrics},
+		{method: "GET", path: "/openapi.json", id: "openapi", public: true, handle: s.openapi},
+
+		{method: "GET", path: databases, id: "listDatabases", action: access.ListDatabases, handle: s.listDatabases},
+		{method: "POST", path: databases, id: "createDatabase", action: access.ListDatabases, handle: s.createDatabase}, // the name is in the body: the handler asks
+		{method: "GET", path: database, id: "getDatabase", action: access.ReadDatabase, handle: s.getDatabase},
+		{method: "PATCH", path: database, id: "updateDatabase", action: access.ManageDatabase, handle: s.updateDatabase},
+		{method: "DELETE", path: database, id: "deleteDatabase", action: access.ManageDatabase, handle: s.deleteDatabase},
+		{method: "POST", path: database + "/fork", id: "forkDatabase", action: access.ManageDatabase, handle: s.fork},
+		{method: "POST", path: database + "/rewind", id: "rewindDatabase", action: access.ManageDatabase, handle: s.rewind},
+		{method: "POST", path: database + "/checkpoints", id: "checkpointDatabase", action: access.Label, handle: s.checkpoint},
+		{method: "GET", path: database + "/history", id: "getHistory", action: access.ReadDatabase, handle: s.history},
+		{method: "GET", path: database + "/export", id: "exportDatabase", action: access.ReadDatabase, stream: true, handle: s.export},
+		{method: "GET", path: database + "/usage", id: "getDatabaseUsage", action: access.ReadDatabase, handle: s.usage},
+		{method: "POST", path: database + "/query", id: "queryDatabase", action: access.ReadDatabase, handle: s.query},
+
+		{method: "GET", path: instance, id: "getInstance", action: access.ReadDatabase, handle: s.getInstance},
+		{method: "PATCH", path: instance, id: "updateInstance", action: access.ManageDatabase, handle: s.updateInstance},
+		{method: "DELETE", path: instance, id: "releaseInstance", action: access.ManageDatabase, handle: s.releaseInstance},
+		{method: "PUT", path: instance + "/binding", id: "bindInstance", action: access.ManageDatabase, handle: s.bindInstance},
+		{method: "POST", path: instance + "/ensure", id: "ensureInstance", action: access.ManageDatabase, handle: s.ensureInstance},
+		{method: "POST", path: instance + "/replace", id: "replaceInstance", action: access.ManageDatabase, handle: s.replaceInstance},
+
+		{method: "GET", path: keys, id: "listKeys", action: access.ListKeys, handle: s.listKeys},
+		{method: "POST", path: keys, id: "makeKey", action: access.MakeKeys, handle: s.makeKey},
+		{method: "DELETE", path: apiKey, id: "revokeKey", action: access.MakeKeys, handle: s.revokeKey},
+		{method: "POST", path: apiKey + "/rotate", id: "rotateKey", action: access.MakeKeys, handle: s.rotateKey},
+
+		{method: "GET", path: "/v1/usage", id: "getUsage", action: access.ReadAccount, handle: s.usage},
 	}
 	return append(all, s.dataRoutes()...)
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -23,6 +25,8 @@ type Options struct {
 	Timeout       time.Duration // of a request, and of each read and write of those that stream; default 60 s
 	MaxBody       int64         // bytes of a request's body on routes of the control plane; default 1 MiB
 	KeyCache      time.Duration // how long a verdict on a key may be used again; default 3 s, at most 5 s; < 0: each request asks the remote
+	Concurrency   int           // queries, exports and checkpoints at once; default 8. A query may use 48 MiB of memory, an export the room of its database in Dir
+	MetricsKey    bool          // /metrics needs a key that is not narrowed, as /v1/usage does; default: it needs none
 }
 
 const (
@@ -30,6 +34,7 @@ const (
 	defaultMaxBody  = 1 << 20
 	defaultKeyCache = 3 * time.Second
 	maxKeyCache     = 5 * time.Second
+	concurrency     = 8
 )
 
 // Server is the handler. Safe for concurrent use. Close it when no more requests come.
@@ -42,6 +47,11 @@ type Server struct {
 	tree   *node
 	all    []route
 
+	metrics   *metrics
+	slots     slots
+	queryTime time.Duration
+	dir       string // for what a checkpoint opens; "": the system's temporary directory
+
 	ctx  context.Context // ends with Close: every request's does then
 	stop context.CancelFunc
 	busy sync.WaitGroup
@@ -51,8 +61,8 @@ type Server struct {
 
 // New returns the server of an account. It sends no request.
 func New(o Options) (*Server, error) {
-	if o.Timeout < 0 || o.MaxBody < 0 {
-		return nil, errors.New("server: Options.Timeout and MaxBody are not negative")
+	if o.Timeout < 0 || o.MaxBody < 0 || o.Concurrency < 0 {
+		return nil, errors.New("server: Options.Timeout, MaxBody and Concurrency are not negative")
 	}
 	if o.KeyCache > maxKeyCache {
 		return nil, fmt.Errorf("server: Options.KeyCache is %s: at most %s, by which a revoked key is refused everywhere", o.KeyCache, maxKeyCache)
@@ -66,6 +76,9 @@ func New(o Options) (*Server, error) {
 	if o.KeyCache == 0 {
 		o.KeyCache = defaultKeyCache
 	}
+	if o.Concurrency == 0 {
+		o.Concurrency = concurrency
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -73,7 +86,12 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	s := &Server{o: o, client: client, store: client.Remote(), log: o.Logger}
+	s := &Server{o: o, client: client, store: client.Remote(), log: o.Logger, metrics: newMetrics(), slots: make(slots, o.Concurrency), queryTime: queryTime, dir: o.Dir}
+	if s.dir != "" {
+		if err := os.MkdirAll(s.dir, 0o700); err != nil {
+			return nil, fmt.Errorf("server: Options.Dir: %w", err)
+		}
+	}
 	s.keys = access.NewKeys(s.store, access.Options{Cache: max(0, o.KeyCache)})
 	s.all = s.routes()
 	s.tree = newTree(s.all)
@@ -117,24 +135,33 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer context.AfterFunc(s.ctx, cancel)()
 	c.ctx = ctx
 	began := time.Now()
+	s.metrics.inFlight.Add(1)
+	defer s.metrics.inFlight.Add(-1)
 	defer func() {
-		if p := recover(); p != nil {
-			s.done(c, began, fmt.Errorf("panic: %v", p))
-			if p != http.ErrAbortHandler {
-				s.log.Error("a handler panicked", "request", c.id, "panic", fmt.Sprint(p))
-			}
-			panic(http.ErrAbortHandler) // the connection is cut, so that nobody takes half an answer for a whole one
+		p := recover()
+		if p == nil {
+			return
 		}
+		if p != http.ErrAbortHandler {
+			s.log.Error("a handler panicked", "request", c.id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			s.done(c, began, errors.New("panic"))
+		}
+		panic(http.ErrAbortHandler) // the connection is cut, so that nobody takes half an answer for a whole one
 	}()
+	c.progress(s.o.Timeout + grace) // what was left of the connection's request before may have passed
 	err := s.answer(c)
-	if err != nil {
-		if c.w.status != 0 { // the answer has begun: cut it
-			panic(http.ErrAbortHandler)
-		}
+	begun := c.w.status != 0
+	if err != nil && !begun {
 		problemOf(err).write(c.w, r.Method == http.MethodHead)
 	}
 	s.done(c, began, err)
+	if err != nil && begun {
+		panic(http.ErrAbortHandler)
+	}
 }
+
+// grace is what a connection has beyond its request's time, for the answer.
+const grace = 5 * time.Second
 
 // answer finds the route and the key, and has the handler answer.
 func (s *Server) answer(c *call) error {
@@ -174,7 +201,7 @@ func (s *Server) answer(c *call) error {
 	if limit == 0 {
 		limit = s.o.MaxBody
 	}
-	c.r.Body = http.MaxBytesReader(c.w, c.r.Body, limit)
+	c.r.Body = &countedBody{ReadCloser: http.MaxBytesReader(c.w.ResponseWriter, c.r.Body, limit)}
 	if !rt.stream {
 		timeout := rt.timeout
 		if timeout == 0 {
@@ -184,7 +211,9 @@ func (s *Server) answer(c *call) error {
 		defer cancel()
 		c.ctx = ctx
 	}
-	c.progress(s.o.Timeout)
+	if rt.stream && (c.r.Method == http.MethodGet || c.r.Method == http.MethodHead) {
+		c.reading(0) // a deadline that passes while the handler is at work would end its context
+	}
 	return rt.handle(c)
 }
 
@@ -214,12 +243,21 @@ func (s *Server) done(c *call, began time.Time, err error) {
 	if c.key != nil {
 		key = c.key.ID
 	}
+	up, _ := c.r.Body.(*countedBody)
+	s.metrics.note(answered{route, methodLabel(c.r.Method), c.w.status}, up.count(), c.w.bytes, time.Since(began))
 	level := slog.LevelDebug
 	if c.w.status >= 500 {
 		level = slog.LevelError
 	}
 	attrs := []slog.Attr{slog.String("request", c.id), slog.String("route", route), slog.Int("status", c.w.status), slog.String("key", key), slog.Duration("took", time.Since(began))}
-	if err != nil {
+	var p *problem
+	switch {
+	case err == nil:
+	case errors.As(err, &p):
+		attrs = append(attrs, slog.String("code", p.Code))
+	case c.w.status < 500 && c.w.status != 0: // the client's: what it sent may be in the text
+		attrs = append(attrs, slog.String("code", problemOf(err).Code))
+	default:
 		attrs = append(attrs, slog.String("error", err.Error()))
 	}
 	s.log.LogAttrs(context.WithoutCancel(c.ctx), level, "request", attrs...)

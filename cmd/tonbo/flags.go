@@ -2,14 +2,13 @@ package main
 
 import (
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/internal/spelling"
 )
 
 // duration is a flag's: Go's spelling, and days and weeks: 90s, 1h30m, 7d, 2w. Above zero.
@@ -25,41 +24,9 @@ func (d *duration) String() string {
 func (d *duration) Type() string { return "duration" }
 
 func (d *duration) Set(s string) error {
-	v, err := parseDuration(s)
+	v, err := spelling.Duration(s)
 	*d = duration(v)
 	return err
-}
-
-func parseDuration(s string) (time.Duration, error) {
-	bad := fmt.Errorf("%q: want a duration above zero, such as 15m, 1h, 7d or 2w", s)
-	var total time.Duration
-	rest := s
-	for _, unit := range []struct {
-		name string
-		of   time.Duration
-	}{{"w", 7 * 24 * time.Hour}, {"d", 24 * time.Hour}} {
-		before, after, ok := strings.Cut(rest, unit.name)
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseFloat(before, 64)
-		if err != nil || !(n >= 0) || n*float64(unit.of) > math.MaxInt64/2 {
-			return 0, bad
-		}
-		total += time.Duration(n * float64(unit.of))
-		rest = after
-	}
-	if rest != "" {
-		d, err := time.ParseDuration(rest)
-		if err != nil || d < 0 || d > math.MaxInt64/2 {
-			return 0, bad
-		}
-		total += d
-	}
-	if total <= 0 {
-		return 0, bad
-	}
-	return total, nil
 }
 
 // when is a flag's point in time, RFC 3339.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/internal/spelling"
 )
 
 // instance is a tonbo.Instance as --json spells it.
@@ -202,7 +203,7 @@ With --delete-old it is deleted, which cannot be undone: that asks on a terminal
 			if from != "" && template != "" {
 				return usagef("--from and --template exclude each other")
 			}
-			at, err := parsePoint(from)
+			at, err := spelling.Point(from)
 			if err != nil {
 				return usagef("--from %w", err)
 			}

@@ -2,11 +2,10 @@ package main
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/internal/spelling"
 )
 
 // kinds of points that are spelled behind a name.
@@ -29,7 +28,7 @@ func parseNameAt(s string) (name string, at tonbo.At, err error) {
 	if err := tonbo.ValidateName(name); err != nil {
 		return "", nil, fmt.Errorf("%q: %w", s, err)
 	}
-	if at, err = parsePoint(point); err != nil {
+	if at, err = spelling.Point(point); err != nil {
 		return "", nil, usagef("%q: %w", s, err)
 	}
 	return name, at, nil
@@ -44,37 +43,4 @@ func kindAt(s string) int {
 		}
 	}
 	return first
-}
-
-// parsePoint reads what stands behind the @. "" is the head.
-func parsePoint(s string) (tonbo.At, error) {
-	kind, value, ok := strings.Cut(s, ":")
-	switch {
-	case s == "":
-		return nil, nil
-	case ok && kind == "slot":
-		n, err := strconv.ParseUint(value, 10, 64)
-		if err != nil || n == 0 {
-			return nil, fmt.Errorf("slot %q: want a number from 1 on", value)
-		}
-		return tonbo.Slot(n), nil
-	case ok && kind == "time":
-		t, err := time.Parse(time.RFC3339, value)
-		if err != nil {
-			return nil, fmt.Errorf("time %q: want one like 2026-11-30T10:00:00Z", value)
-		}
-		return tonbo.Time(t), nil
-	case ok && kind == "point":
-		p, err := tonbo.ParsePoint(value)
-		if err != nil {
-			return nil, err
-		}
-		return p, nil
-	case ok && kind == "label":
-		if value == "" {
-			return nil, fmt.Errorf("the label is empty")
-		}
-		return tonbo.Label(value), nil
-	}
-	return tonbo.Label(s), nil
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/internal/spelling"
 )
 
 func TestNamesWithPoints(t *testing.T) {
@@ -62,12 +63,12 @@ func TestDurations(t *testing.T) {
 	for s, want := range map[string]time.Duration{
 		"90s": 90 * time.Second, "1h": time.Hour, "1h30m": 90 * time.Minute, "7d": 7 * day, "1.5d": 36 * time.Hour, "2w": 14 * day, "1w2d3h": 9*day + 3*time.Hour,
 	} {
-		if got, err := parseDuration(s); err != nil || got != want {
+		if got, err := spelling.Duration(s); err != nil || got != want {
 			t.Errorf("%s: %s, %v, want %s", s, got, err, want)
 		}
 	}
 	for _, s := range []string{"", "0", "0s", "0d", "-1h", "-1d", "1d-1h", "d", "7", "1 d", "1x", "NaNd", "Infd", "1e300d", "1h7d", "2d1w", "1d2d"} {
-		if got, err := parseDuration(s); err == nil {
+		if got, err := spelling.Duration(s); err == nil {
 			t.Errorf("%q is taken for %s", s, got)
 		}
 	}

@@ -1,0 +1,256 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/internal/spelling"
+	"github.com/tonbo-go/tonbo/server/internal/access"
+)
+
+// at reads a point as a client spells it.
+func at(s string) (tonbo.At, error) {
+	p, err := spelling.Point(s)
+	if err != nil {
+		return nil, badRequest("at: " + err.Error())
+	}
+	return p, nil
+}
+
+func (s *Server) fork(c *call) error {
+	var b struct {
+		Name string `json:"name"`
+		At   string `json:"at"`
+		createBody
+	}
+	if err := c.body(&b); err != nil {
+		return err
+	}
+	if b.Name == "" {
+		return tonbo.ErrName
+	}
+	if err := c.key.May(access.ManageDatabase, b.Name); err != nil {
+		return err
+	}
+	o, err := b.options(c)
+	if err != nil {
+		return err
+	}
+	point, err := at(b.At)
+	if err != nil {
+		return err
+	}
+	d, err := s.client.Fork(c.ctx, c.name(), b.Name, tonbo.ForkOptions{CreateOptions: o, At: point})
+	if err != nil {
+		return err
+	}
+	return c.created(d)
+}
+
+func (s *Server) rewind(c *call) error {
+	var b struct {
+		At string `json:"at"`
+	}
+	if err := c.body(&b); err != nil {
+		return err
+	}
+	point, err := at(b.At)
+	if err != nil {
+		return err
+	}
+	if point == nil {
+		return badRequest(`at: which point? {"at": "step-7"}`)
+	}
+	before, err := s.client.Rewind(c.ctx, c.name(), point)
+	if err != nil {
+		return err
+	}
+	return c.data(http.StatusOK, struct {
+		Name   string    `json:"name"`
+		Before pointView `json:"before"`
+	}{c.name(), viewPoint(before)})
+}
+
+// checkpoint labels the head. Only an owner can: the server takes the database over for that, and refuses while somebody else has it.
+func (s *Server) checkpoint(c *call) error {
+	var b struct {
+		Label    string `json:"label"`
+		TakeOver bool   `json:"take_over"`
+	}
+	if err := c.body(&b); err != nil {
+		return err
+	}
+	if b.Label == "" || len(b.Label) > maxLabel || !printable(b.Label) {
+		return badRequest("label: want 1 to 200 bytes of printable text")
+	}
+	if !b.TakeOver {
+		if err := s.notOpen(c.ctx, c.name()); err != nil {
+			return err
+		}
+	}
+	release, err := s.slots.take(c.ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	p, err := s.label(c, b.Label)
+	if err != nil {
+		return err
+	}
+	return c.data(http.StatusCreated, struct {
+		Name  string    `json:"name"`
+		Point pointView `json:"point"`
+	}{c.name(), viewPoint(p)})
+}
+
+const maxLabel = 200 // bytes
+
+// label opens the database in a directory of its own, so that requests about one name do not wait for each other and nothing stays.
+func (s *Server) label(c *call, label string) (tonbo.Point, error) {
+	dir, err := os.MkdirTemp(s.dir, ".server-*")
+	if err != nil {
+		return tonbo.Point{}, fmt.Errorf("directory for a checkpoint: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	o := s.o.Options
+	o.Remote, o.Dir, o.Hydration, o.SharedCache = s.store, dir, tonbo.HydrateNone, -1
+	db, err := tonbo.Open(c.ctx, c.name(), o)
+	if err != nil {
+		return tonbo.Point{}, err
+	}
+	p, err := db.Checkpoint(c.ctx, label)
+	return p, errors.Join(err, db.Close())
+}
+
+// notOpen is tonbo.ErrBusy when somebody has the database open, as far as its log shows.
+func (s *Server) notOpen(ctx context.Context, name string) error {
+	for h, err := range s.client.History(ctx, name) {
+		if err != nil {
+			return err
+		}
+		if h.Kind == "close" || h.Kind == "create" {
+			return nil
+		}
+		return &problem{Status: http.StatusConflict, Code: "busy", Detail: `somebody has the database open, or did not close it: {"take_over": true} takes it over, and fences that owner`}
+	}
+	return tonbo.ErrNotFound
+}
+
+func (s *Server) history(c *call) error {
+	q, err := c.query(func(k string) bool { return k == "limit" || k == "cursor" })
+	if err != nil {
+		return err
+	}
+	limit, cursor, err := page(q)
+	if err != nil {
+		return err
+	}
+	below := uint64(1<<64 - 1)
+	if cursor != "" {
+		if below, err = strconv.ParseUint(cursor, 10, 64); err != nil || below == 0 {
+			return badRequest("cursor: want the next_cursor of the page before")
+		}
+	}
+	var answer struct {
+		Data []historyView `json:"data"`
+		Next string        `json:"next_cursor,omitempty"`
+	}
+	answer.Data = []historyView{}
+	for h, err := range s.client.History(c.ctx, c.name()) {
+		if err != nil {
+			return err
+		}
+		if h.Slot >= below {
+			continue
+		}
+		if len(answer.Data) == limit {
+			answer.Next = strconv.FormatUint(answer.Data[limit-1].Slot, 10)
+			break
+		}
+		answer.Data = append(answer.Data, historyView{viewPoint(h.Point), h.Kind, h.By, h.Pages, h.Bytes, h.RewoundTo})
+	}
+	return c.json(http.StatusOK, answer)
+}
+
+func (s *Server) export(c *call) error {
+	q, err := c.query(func(k string) bool { return k == "at" })
+	if err != nil {
+		return err
+	}
+	point, err := at(q.Get("at"))
+	if err != nil {
+		return err
+	}
+	if c.r.Method == http.MethodHead { // no copy is made for that
+		if _, err := s.client.Get(c.ctx, c.name()); err != nil {
+			return err
+		}
+		c.w.Header().Set("Content-Type", sqliteType)
+		c.w.WriteHeader(http.StatusOK)
+		return nil
+	}
+	release, err := s.slots.take(c.ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return s.client.Export(c.ctx, c.name(), point, &exportWriter{c: c, every: s.o.Timeout})
+}
+
+const sqliteType = "application/vnd.sqlite3"
+
+// exportWriter begins the answer with the first bytes, so that what goes wrong before them still has a status. It is cut when it goes wrong later.
+type exportWriter struct {
+	c     *call
+	every time.Duration
+	began bool
+}
+
+func (w *exportWriter) Write(b []byte) (int, error) {
+	if !w.began {
+		w.began = true
+		h := w.c.w.Header()
+		h.Set("Content-Type", sqliteType)
+		h.Set("Cache-Control", "no-store")
+		h.Set("Content-Disposition", `attachment; filename="`+w.c.name()+`.db"`) // names have no quotes and no slashes
+		w.c.w.WriteHeader(http.StatusOK)
+	}
+	w.c.writing(w.every)
+	return w.c.w.Write(b)
+}
+
+func (s *Server) usage(c *call) error {
+	u, err := s.client.Usage(c.ctx, c.name())
+	if err != nil {
+		return err
+	}
+	type requests struct {
+		Put    int64 `json:"put"`
+		Get    int64 `json:"get"`
+		Head   int64 `json:"head"`
+		List   int64 `json:"list"`
+		Delete int64 `json:"delete"`
+	}
+	return c.data(http.StatusOK, struct {
+		Name            string   `json:"name"`
+		Databases       int      `json:"databases"`
+		Creates         int64    `json:"creates"`
+		Opens           int64    `json:"opens"`
+		Commits         int64    `json:"commits"`
+		WriteUnits      int64    `json:"write_units"`
+		BytesShipped    int64    `json:"bytes_shipped"`
+		BytesFetched    int64    `json:"bytes_fetched"`
+		Requests        requests `json:"requests"`
+		StoredBytes     int64    `json:"stored_bytes"`
+		StorageByteDays float64  `json:"storage_byte_days"`
+	}{
+		u.Name, u.Databases, u.Creates, u.Opens, u.Commits, u.WriteUnits, u.BytesShipped, u.BytesFetched,
+		requests{u.Requests.Put, u.Requests.Get, u.Requests.Head, u.Requests.List, u.Requests.Delete}, u.StoredBytes, u.StorageByteDays,
+	})
+}
