@@ -192,7 +192,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		}
 		return nil, h.reason(err)
 	}
-	return &conn{inner, h, epoch, func() { h.conns.Add(-1) }}, nil
+	return &conn{Conn: inner, h: h, epoch: epoch, done: func() { h.conns.Add(-1) }}, nil
 }
 
 // enter counts a connection that is about to be made, when there is no Reopen.
@@ -301,6 +301,7 @@ type conn struct {
 	h     *handle
 	epoch int64
 	done  func() // when it is closed
+	steps stepStmts
 }
 
 var (
@@ -329,7 +330,7 @@ func (c *conn) Reason(err error) error { return c.h.reason(err) }
 
 func (c *conn) Close() error {
 	defer c.done()
-	return c.Conn.Close()
+	return errors.Join(c.steps.close(), c.Conn.Close())
 }
 
 func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {

@@ -31,7 +31,7 @@ func (c *roConnector) Connect(ctx context.Context) (driver.Conn, error) {
 		c.r.release(s)
 		return nil, h.reason(err)
 	}
-	return &conn{inner, h, epoch, func() { c.r.release(s) }}, nil
+	return &conn{Conn: inner, h: h, epoch: epoch, done: func() { c.r.release(s) }}, nil
 }
 
 // connectTo opens a SQLite connection to a point.

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"time"
 	"unicode/utf8"
 )
 
@@ -26,43 +25,23 @@ const (
 
 // stepping is what the steps of one handle share.
 type stepping struct {
-	turn chan struct{} // holds a token while a step's transaction runs: SQLite has one writer, and a channel can be left when a ctx ends
-
-	pool         *sql.DB // that the statements are of; nil: there are none. Used with the token alone, as they are
-	epoch        int64   // of the handle, in which the tables are known to exist
-	find, record *sql.Stmt
+	turn  chan struct{} // holds a token while a step's transaction runs: SQLite has one writer, and a channel can be left when a ctx ends
+	ready bool          // the tables are known to exist, in the handle's epoch. Used with the token alone, as is what follows
+	epoch int64
 }
 
-// prepare makes the tables, and the statements that each step needs: to compile them anew would cost more than all else that a step adds to a transaction.
-func (s *stepping) prepare(ctx context.Context, pool *sql.DB, epoch int64) (err error) {
-	if s.pool == pool && s.epoch == epoch {
+// tables makes the tables where they are not known to be.
+func (s *stepping) tables(ctx context.Context, pool *sql.DB, epoch int64) error {
+	if s.ready && s.epoch == epoch {
 		return nil
 	}
-	s.forget()
 	for _, q := range []string{metaTable, stepsTable} {
 		if _, err := pool.ExecContext(ctx, q); err != nil {
 			return err
 		}
 	}
-	s.find, err = pool.PrepareContext(ctx, `SELECT s.session, s.result, (SELECT value FROM _tonbo_meta WHERE key = 'version') FROM (SELECT 1) LEFT JOIN _tonbo_steps s ON thread = ? AND id = ?`)
-	if err != nil {
-		return err
-	}
-	s.record, err = pool.PrepareContext(ctx, `INSERT INTO _tonbo_steps(thread, id, session, at, result) VALUES(?, ?, ?, ?, ?)`)
-	if err != nil {
-		s.find.Close()
-		return err
-	}
-	s.pool, s.epoch = pool, epoch
+	s.ready, s.epoch = true, epoch
 	return nil
-}
-
-func (s *stepping) forget() {
-	if s.pool != nil {
-		s.find.Close()
-		s.record.Close()
-		s.pool = nil
-	}
 }
 
 // Step runs fn once for each (thread, id), whatever happens: fn's rows and its result are committed in one transaction, which is then acknowledged by the remote. The
@@ -75,6 +54,8 @@ func (s *stepping) forget() {
 // panic goes on; neither leaves anything in the database. thread and id are 1 to 256 bytes of UTF-8. Results are kept until their rows are deleted:
 //
 //	DELETE FROM _tonbo_steps WHERE at < unixepoch('now', '-30 days')
+//
+// It works on db's own pool: in a DB of [From] whose pool wraps the connections it is [ErrUnsupported].
 //
 // An error after the COMMIT is Synced's: the step is recorded here and not acknowledged. Call Step again: it returns the result once the remote has it. After [ErrFenced] the
 // step may have to be taken again by the new owner; what it did here is set aside with the other commits.
@@ -89,9 +70,9 @@ func (db *DB) Step(ctx context.Context, thread, id string, fn func(context.Conte
 	if ctx.Value(inStep{h}) != nil {
 		return Step{}, wrap(h.name, "step", errors.New("Step was called from within a step's function, which has the transaction already: take one step after the other"))
 	}
-	for what, s := range map[string]string{"thread": thread, "id": id} {
-		if s == "" || len(s) > 256 || !utf8.ValidString(s) {
-			return Step{}, wrap(h.name, "step", invalid(what, "%.40q: want 1 to 256 bytes of UTF-8", s))
+	for _, p := range [...][2]string{{"thread", thread}, {"id", id}} {
+		if s := p[1]; s == "" || len(s) > 256 || !utf8.ValidString(s) {
+			return Step{}, wrap(h.name, "step", invalid(p[0], "%.40q: want 1 to 256 bytes of UTF-8", s))
 		}
 	}
 	s, epoch, err := db.step(ctx, thread, id, fn)
@@ -131,38 +112,36 @@ func (db *DB) step(ctx context.Context, thread, id string, fn func(context.Conte
 	if h.opened.Err() != nil {
 		return s, epoch, wrap(h.name, "step", ErrClosed)
 	}
-	if err := h.steps.prepare(ctx, db.DB, h.epoch.Load()); err != nil {
+	if err := h.steps.tables(ctx, db.DB, h.epoch.Load()); err != nil {
 		return s, epoch, wrap(h.name, "step", err)
 	}
 	// (1) BEGIN IMMEDIATE: from here on no other writer gets in between.
 	epoch = h.epoch.Load() // a Reopen waits for the transaction, and what was committed before it is not what comes after
-	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable})
-	if err == nil {
-		_, err = tx.ExecContext(ctx, markTx)
+	c, err := db.Conn(ctx)
+	if err != nil {
+		return s, epoch, wrap(h.name, "step", err)
 	}
+	defer c.Close()
+	tx, err := c.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable})
 	if err != nil {
 		return s, epoch, wrap(h.name, "step", err)
 	}
 	defer tx.Rollback() // after Commit it does nothing; it also cleans up when fn panics
 	// (2) Has it run? The caller's Synced covers what is read here.
-	var in, version sql.NullString
-	if err := tx.StmtContext(ctx, h.steps.find).QueryRowContext(ctx, thread, id).Scan(&in, &s.Result, &version); err != nil {
-		h.steps.forget() // perhaps somebody dropped the tables
+	var was recorded
+	if err := onConn(ctx, c, func(c *conn) (err error) { was, err = c.beginStep(ctx, thread, id); return err }); err != nil {
+		h.steps.ready = false // perhaps somebody dropped the tables
 		return s, epoch, wrap(h.name, "step", err)
 	}
-	if s.Replayed = in.Valid; s.Replayed {
-		s.Session = in.String
-		return s, epoch, nil
+	if was.is {
+		return Step{Session: was.session, Result: was.result, Replayed: true}, epoch, nil
 	}
 	// (3) It runs now, and its result is in the same transaction.
-	s.Session = session(thread, version.String)
+	s.Session = session(thread, was.version)
 	if s.Result, err = fn(context.WithValue(ctx, inStep{h}, true), tx); err != nil {
 		return s, epoch, err
 	}
-	if err := stillInTx(ctx, tx); err != nil {
-		return s, epoch, wrap(h.name, "step", err)
-	}
-	if _, err = tx.StmtContext(ctx, h.steps.record).ExecContext(ctx, thread, id, s.Session, time.Now().Unix(), s.Result); err == nil {
+	if err = onConn(ctx, c, func(c *conn) error { return c.endStep(ctx, thread, id, s.Session, s.Result) }); err == nil {
 		fault("step:before-commit")
 		err = tx.Commit()
 	}
@@ -171,6 +150,21 @@ func (db *DB) step(ctx context.Context, thread, id string, fn func(context.Conte
 	}
 	fault("step:committed")
 	return s, epoch, nil
+}
+
+// onConn runs f on the connection that c stands for, alone.
+func onConn(ctx context.Context, c *sql.Conn, f func(*conn) error) error {
+	err := c.Raw(func(dc any) error {
+		own, ok := dc.(*conn)
+		if !ok {
+			return fmt.Errorf("its connections are %T: %w: make the pool with Open, or with sql.Open and the driver tonbo", dc, ErrUnsupported)
+		}
+		return f(own)
+	})
+	if err != nil && ctx.Err() != nil { // SQLite calls it an interrupt, and database/sql a transaction that is over
+		return fmt.Errorf("%w (%w)", ctx.Err(), err)
+	}
+	return err
 }
 
 // A mark at the beginning of a transaction that a user's function works in. It is gone when the transaction has ended, by whatever: a ROLLBACK or COMMIT of the function's own, a conflict clause or a trigger that rolls back, a full
@@ -183,8 +177,8 @@ const (
 // stillInTx returns an error if the transaction that began with markTx is not the one any more.
 func stillInTx(ctx context.Context, tx *sql.Tx) error {
 	_, err := tx.ExecContext(ctx, unmarkTx)
-	if err == nil || ctx.Err() != nil {
-		return err
+	if err == nil {
+		return nil
 	}
-	return fmt.Errorf("its function returned without an error, but its transaction has ended: the function ended it, or something in it rolled it back; nothing of it is recorded: %w", err)
+	return endedTx(ctx, err)
 }

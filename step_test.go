@@ -3,6 +3,7 @@ package tonbo_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strings"
@@ -223,5 +224,96 @@ func TestStepRunsOnceWhateverIsKilled(t *testing.T) {
 			}
 			closeDB(t, db)
 		})
+	}
+}
+
+// TestStepsOutliveWhatHappensToTheirStatements: a step's statements stay compiled on its connection, whatever is done to the database meanwhile.
+func TestStepsOutliveWhatHappensToTheirStatements(t *testing.T) {
+	ctx := context.Background()
+	a := newAccount(t)
+	a.create("run")
+	db := open(t, "run", a.machine())
+	db.SetMaxOpenConns(1) // the very connection
+	exec(t, db, "CREATE TABLE t(x)")
+	var ran atomic.Int64
+	n := 0
+	step := func(what string) {
+		t.Helper()
+		n++
+		for i := range 2 {
+			s, err := db.Step(ctx, "a", fmt.Sprint(n), insertStep(&ran, what))
+			if err != nil || string(s.Result) != what || s.Replayed != (i == 1) {
+				t.Fatalf("%s, call %d: %+v, %v", what, i, s, err)
+			}
+		}
+	}
+	step("as it is")
+	exec(t, db, "ALTER TABLE t ADD COLUMN y DEFAULT 1")
+	exec(t, db, "CREATE TABLE u(x)")
+	exec(t, db, "ALTER TABLE t DROP COLUMN y")
+	step("another schema")
+	exec(t, db, "VACUUM")
+	step("vacuumed")
+	exec(t, db, "PRAGMA wal_checkpoint(TRUNCATE)")
+	step("no WAL")
+	if err := db.Reopen(ctx); err != nil {
+		t.Fatal(err)
+	}
+	step("reopened")
+	exec(t, db, "DROP TABLE _tonbo_steps")
+	if _, err := db.Step(ctx, "a", "dropped", insertStep(&ran, "x")); err == nil {
+		t.Error("a step without its table")
+	}
+	step("made again")
+	if int(ran.Load()) != n {
+		t.Errorf("%d steps ran %d times", n, ran.Load())
+	}
+}
+
+func TestStepTellsAnEmptyResultFromNone(t *testing.T) {
+	ctx := context.Background()
+	a := newAccount(t)
+	a.create("run")
+	db := open(t, "run", a.machine())
+	for id, result := range map[string][]byte{"none": nil, "empty": {}, "zeros": {0, 0}} {
+		for range 2 {
+			s, err := db.Step(ctx, "a\x00b", id, func(context.Context, *sql.Tx) ([]byte, error) { return result, nil })
+			if err != nil || (s.Result == nil) != (result == nil) || string(s.Result) != string(result) || s.Session != "a\x00b" {
+				t.Errorf("%s: %#v, %v", id, s, err)
+			}
+		}
+	}
+}
+
+// wrappedConnector makes connections that are not the driver's own any more, as tracing does.
+type wrappedConnector struct{ driver.Connector }
+
+func (w wrappedConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	c, err := w.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		driver.Conn
+		driver.ConnBeginTx
+		driver.ConnPrepareContext
+	}{c, c.(driver.ConnBeginTx), c.(driver.ConnPrepareContext)}, nil
+}
+
+func TestStepSaysThatItsPoolIsWrapped(t *testing.T) {
+	ctx := context.Background()
+	a := newAccount(t)
+	a.create("run")
+	db := open(t, "run", a.machine())
+	exec(t, db, "CREATE TABLE t(x)")
+	pool := sql.OpenDB(wrappedConnector{db.Connector()})
+	defer pool.Close()
+	var ran atomic.Int64
+	_, err := tonbo.From(pool).Step(ctx, "a", "1", insertStep(&ran, "x"))
+	if !errors.Is(err, tonbo.ErrUnsupported) || ran.Load() != 0 {
+		t.Errorf("ran %d times: %v", ran.Load(), err)
+	}
+	if s, err := db.Step(ctx, "a", "1", insertStep(&ran, "x")); err != nil || s.Replayed {
+		t.Errorf("with its own pool: %+v, %v", s, err)
 	}
 }
