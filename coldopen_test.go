@@ -106,15 +106,18 @@ func TestFirstRowCostsTheSameAtAnySize(t *testing.T) {
 				store.reset()
 				o := a.machine()
 				o.Hydration = tonbo.HydrateNone
+				start := time.Now()
 				db := open(t, "run", o)
+				opened := time.Since(start)
 				n, chain := store.counts()
-				t.Logf("open: %d requests, %d one after the other", n, chain)
+				t.Logf("open: %s, %d requests, %d one after the other", opened, n, chain)
 				if got := rows(t, db, fmt.Sprint("SELECT k IS NOT NULL FROM t WHERE id=", mib*700)); got != "1" {
 					t.Fatalf("row: %q", got)
 				}
+				row := time.Since(start)
 				n, chain = store.counts()
 				st := db.Status()
-				t.Logf("first row: %d requests, %d one after the other, %d KiB down, %d of %d pages", n, chain, st.Requests.BytesDown>>10, st.PagesLocal, st.Pages)
+				t.Logf("first row: %s, %d requests, %d one after the other, %d KiB down, %d of %d pages", row, n, chain, st.Requests.BytesDown>>10, st.PagesLocal, st.Pages)
 				most := 6
 				if !compact { // its upper pages are in segments that entries name
 					most = 8

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/pageset"
 	"github.com/tonbo-go/tonbo/remote"
 )
 
@@ -37,7 +38,7 @@ func (h *handle) export(ctx context.Context, at At, w io.Writer) error {
 	}
 	defer done()
 	path := filepath.Join(root, "db")
-	if _, err := h.restoreTo(ctx, path, e); err != nil {
+	if err := h.restoreTo(ctx, path, e); err != nil {
 		return err
 	}
 	f, err := os.Open(path)
@@ -50,27 +51,24 @@ func (h *handle) export(ctx context.Context, at At, w io.Writer) error {
 }
 
 // restoreTo makes the file at path the state after e.
-func (h *handle) restoreTo(ctx context.Context, path string, e *fence.Entry) ([]uint64, error) {
+func (h *handle) restoreTo(ctx context.Context, path string, e *fence.Entry) error {
 	if e.Payload == nil && e.PayloadSize > 0 {
 		var err error
 		if e, err = h.log.Read(ctx, e.Slot); errors.Is(err, remote.ErrNotFound) {
-			return nil, ErrPointGone
+			return ErrPointGone
 		} else if err != nil {
-			return nil, err
+			return err
 		}
 	}
 	t := h.newTail(e)
 	if err := t.load(ctx, 0); err != nil {
-		return nil, err
+		return err
 	}
-	rs, err := h.newRestorer(path, e.State, t, nil)
+	rs, err := h.newRestorer(path, e.State, t, pageset.Sums{})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := rs.run(ctx, 0); err != nil {
-		return nil, err
-	}
-	return rs.sums, nil
+	return rs.run(ctx, 0)
 }
 
 // scratch makes a directory for a while. Its pattern begins with a dot: no database's folder does.

@@ -28,7 +28,7 @@ func (h *handle) lazyStart(ctx context.Context, owner *fence.Owner, t *tailReade
 	if !segment.ValidPageSize(int(s.PageSize)) {
 		return nil, fmt.Errorf("%w: the log of %s says page size %d", ErrCorrupt, h.name, s.PageSize)
 	}
-	b := &beginning{h: h, state: s, known: pageset.NewBits(int(s.PageCount)), sums: make([]uint64, s.PageCount)}
+	b := &beginning{h: h, state: s, known: pageset.NewBits(int(s.PageCount)), sums: pageset.NewSums(int(s.PageCount))}
 	// (1) What the file has already.
 	if st != nil {
 		b.keep(st)
@@ -64,7 +64,7 @@ func (h *handle) lazyStart(ctx context.Context, owner *fence.Owner, t *tailReade
 	// (3) It is the state, as far as it goes.
 	b.known.Set(segment.LockPage(int(s.PageSize)))
 	if b.known.Full() {
-		if sum := xor(b.sums); sum != s.Checksum {
+		if sum := b.sums.Xor(); sum != s.Checksum {
 			return nil, fmt.Errorf("%w: %016x for slot %d, the log says %016x", errSum, sum, t.head.Slot, s.Checksum)
 		}
 	}
@@ -78,36 +78,28 @@ func (h *handle) lazyStart(ctx context.Context, owner *fence.Owner, t *tailReade
 	return &local{pageCount: s.PageCount, present: h.dir.Present()}, nil
 }
 
-func xor(sums []uint64) (x uint64) {
-	for _, s := range sums {
-		x ^= s
-	}
-	return x
-}
-
 // beginning is a local file in the making.
 type beginning struct {
 	h     *handle
 	f     *os.File
 	state fence.State
 	known *pageset.Bits // pages that are in the file
-	sums  []uint64
+	sums  pageset.Sums
 }
 
-// keep takes over the pages of an earlier state.
+// keep takes over the pages of an earlier state, and its sums: the caller has no use for them any more.
 func (b *beginning) keep(st *cache.State) {
-	n := copy(b.sums, st.Sums)
-	for p := uint32(1); p <= uint32(n); p++ {
-		if st.Knows(p) {
-			b.known.Set(p)
-		}
+	for first, last := range st.KnownRuns() {
+		b.known.Fill(first, last)
 	}
+	b.sums = st.Sums
+	b.sums.Resize(int(b.state.PageCount))
 }
 
 func (b *beginning) forget(first, last uint32) {
 	for p := first; p <= last && p <= b.state.PageCount; p++ {
 		b.known.Clear(p)
-		b.sums[p-1] = 0
+		b.sums.Set(p, 0)
 	}
 }
 
@@ -134,7 +126,7 @@ func (b *beginning) put(pgno uint32, page []byte) error {
 	if _, err := b.f.WriteAt(page, int64(pgno-1)*int64(len(page))); err != nil {
 		return err
 	}
-	b.sums[pgno-1] = segment.PageSum(pgno, page)
+	b.sums.Set(pgno, segment.PageSum(pgno, page))
 	b.known.Set(pgno)
 	return nil
 }

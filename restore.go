@@ -12,6 +12,7 @@ import (
 
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/base"
+	"github.com/tonbo-go/tonbo/internal/pageset"
 	"github.com/tonbo-go/tonbo/internal/segment"
 )
 
@@ -25,11 +26,11 @@ type restorer struct {
 	p     *progressMeter
 
 	mu   sync.Mutex
-	sums []uint64 // by page number - 1
+	sums pageset.Sums
 }
 
 // newRestorer writes into the file at path, which is made if it is not there, until it is the state s. sums are of the pages that it has.
-func (h *handle) newRestorer(path string, s fence.State, t *tailReader, sums []uint64) (*restorer, error) {
+func (h *handle) newRestorer(path string, s fence.State, t *tailReader, sums pageset.Sums) (*restorer, error) {
 	if !segment.ValidPageSize(int(s.PageSize)) {
 		return nil, fmt.Errorf("%w: the log of %s says page size %d", ErrCorrupt, h.name, s.PageSize)
 	}
@@ -99,11 +100,10 @@ func (r *restorer) base(ctx context.Context, m *base.Manifest, floor uint64) err
 func (r *restorer) resize(n uint32) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if int(n) < len(r.sums) {
-		r.sums = r.sums[:n]
+	before := r.sums.Len()
+	if r.sums.Resize(int(n)); int(n) < before {
 		return r.f.Truncate(int64(n) * int64(r.size))
 	}
-	r.sums = append(r.sums, make([]uint64, int(n)-len(r.sums))...)
 	return nil
 }
 
@@ -113,7 +113,7 @@ func (r *restorer) put(pgno uint32, page []byte) error {
 	}
 	sum := segment.PageSum(pgno, page)
 	r.mu.Lock()
-	r.sums[pgno-1] = sum
+	r.sums.Set(pgno, sum)
 	r.mu.Unlock()
 	r.p.add(int64(len(page)))
 	return nil
@@ -144,11 +144,7 @@ func (r *restorer) finish() error {
 	if err := r.resize(r.state.PageCount); err != nil {
 		return err
 	}
-	var sum uint64
-	for _, x := range r.sums {
-		sum ^= x
-	}
-	if sum != r.state.Checksum {
+	if sum := r.sums.Xor(); sum != r.state.Checksum {
 		return fmt.Errorf("%w: %016x for slot %d, the log says %016x", errSum, sum, r.t.head.Slot, r.state.Checksum)
 	}
 	if err := r.f.Truncate(int64(r.state.PageCount) * int64(r.size)); err != nil {

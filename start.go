@@ -109,7 +109,7 @@ func (h *handle) warmStart(ctx context.Context, owner *fence.Owner, t *tailReade
 	}
 	l := &local{pageCount: rec.PageCount, changed: len(rec.Unshipped) > 0, present: rec.Present}
 	for _, p := range rec.Unshipped {
-		l.unshipped = append(l.unshipped, vfs.PageSum{Page: p, Sum: rec.Sums[p-1]})
+		l.unshipped = append(l.unshipped, vfs.PageSum{Page: p, Sum: rec.Sums.At(p)})
 	}
 	return l, nil
 }
@@ -193,7 +193,7 @@ func (h *handle) coldStart(ctx context.Context, owner *fence.Owner, t *tailReade
 	if h.lazily(owner.State()) {
 		return h.lazyStart(ctx, owner, t, nil)
 	}
-	r, err := h.newRestorer(h.dir.Path(), owner.State(), t, nil)
+	r, err := h.newRestorer(h.dir.Path(), owner.State(), t, pageset.Sums{})
 	if err != nil {
 		return nil, err
 	}

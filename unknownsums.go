@@ -85,7 +85,9 @@ func (h *handle) sumWithout(ctx context.Context, changed []uint32, count uint32)
 	for p := count + 1; p <= old; p++ {
 		gone = append(gone, p)
 	}
-	if lost := unknownOf(h.dir, gone); len(lost) > 0 {
+	lost := unknownOf(h.dir, gone)
+	// All others that are not known stay. Only when they are fewer, as after a VACUUM, which writes every page, are they looked for: of a large database that is hardly here that takes long.
+	if len(lost) > 0 && h.dir.Unknown()-len(lost) < len(lost) {
 		set := pageset.NewBits(int(count))
 		for _, p := range changed {
 			set.Set(p)
@@ -96,19 +98,17 @@ func (h *handle) sumWithout(ctx context.Context, changed []uint32, count uint32)
 				stay = append(stay, p)
 			}
 		}
-		if kept := unknownOf(h.dir, stay); len(kept) < len(lost) { // as after a VACUUM, which writes every page
-			if err := s.learn(ctx, kept); err != nil {
-				return 0, err
-			}
-			sum = 0
-			for _, p := range stay {
-				sum ^= h.dir.PageSum(p)
-			}
-			return sum, nil
-		}
-		if err := s.learn(ctx, lost); err != nil {
+		if err := s.learn(ctx, unknownOf(h.dir, stay)); err != nil {
 			return 0, err
 		}
+		sum = 0
+		for _, p := range stay {
+			sum ^= h.dir.PageSum(p)
+		}
+		return sum, nil
+	}
+	if err := s.learn(ctx, lost); err != nil {
+		return 0, err
 	}
 	for _, p := range gone {
 		sum ^= h.dir.PageSum(p)

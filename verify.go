@@ -9,6 +9,7 @@ import (
 
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/base"
+	"github.com/tonbo-go/tonbo/internal/pageset"
 	"github.com/tonbo-go/tonbo/internal/segment"
 	"github.com/tonbo-go/tonbo/remote"
 )
@@ -170,7 +171,7 @@ func (v *verifier) baseHolds(ctx context.Context, key string, m *base.Manifest) 
 	state := fence.State{PageSize: m.PageSize, PageCount: m.PageCount, Checksum: sum}
 	t := v.h.newTail(&fence.Entry{Slot: m.Slot, State: state, Tail: []uint64{}})
 	t.base = m
-	r, err := v.h.newRestorer(filepath.Join(root, "db"), state, t, nil)
+	r, err := v.h.newRestorer(filepath.Join(root, "db"), state, t, pageset.Sums{})
 	if err != nil {
 		return err
 	}
@@ -188,7 +189,7 @@ func (v *verifier) replay(ctx context.Context, head *fence.Entry) error {
 	}
 	defer done()
 	path := filepath.Join(root, "db")
-	if _, err := v.h.restoreTo(ctx, path, head); err != nil {
+	if err := v.h.restoreTo(ctx, path, head); err != nil {
 		return v.problem(fence.SlotKey(v.h.name, head.Slot), err)
 	}
 	defer os.Remove(path)

@@ -8,6 +8,7 @@ package cache
 import (
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/tonbo-go/tonbo/internal/pageset"
 	"github.com/tonbo-go/tonbo/internal/segment"
@@ -50,10 +51,11 @@ type State struct {
 	Store      string   // where the remote is, as remote.Store's String says it
 	ID         [16]byte // incarnation
 	Generation uint64
-	Slot       uint64   // the last slot whose pages the file holds, as far as known
-	PageSize   uint32   // bytes
-	Checksum   uint64   // XOR of Sums: the database checksum as of Slot
-	Sums       []uint64 // by page number - 1, as of Slot; the lock page's is 0, and so is one that is not known
+	Slot       uint64 // the last slot whose pages the file holds, as far as known
+	PageSize   uint32 // bytes
+	Checksum   uint64 // XOR of Sums: the database checksum as of Slot
+
+	Sums pageset.Sums // as of Slot; the lock page's is 0, and so is one that is not known
 
 	// Known are the pages whose sum is known. A page whose sum is not known is absent from the database file, unless a commit that has not been
 	// shipped wrote it: the remote has it. nil: all are known.
@@ -65,6 +67,18 @@ type State struct {
 
 // Knows tells whether the sum of a page is known.
 func (s *State) Knows(page uint32) bool { return s.Known == nil || s.Known.Has(page) }
+
+// KnownRuns yields the pages whose sum is known, as runs, first and last.
+func (s *State) KnownRuns() iter.Seq2[uint32, uint32] {
+	if s.Known != nil {
+		return s.Known.Runs()
+	}
+	return func(yield func(first, last uint32) bool) {
+		if n := s.Sums.Len(); n > 0 {
+			yield(1, uint32(n))
+		}
+	}
+}
 
 // unknown is the number of pages whose sum is not known.
 func (s *State) unknown() int {
@@ -90,6 +104,6 @@ func (s *State) normalize() {
 // clone copies a state.
 func (s *State) clone() *State {
 	c := *s
-	c.Sums, c.Known = append([]uint64(nil), s.Sums...), s.Known.Clone()
+	c.Sums, c.Known = s.Sums.Clone(), s.Known.Clone()
 	return &c
 }

@@ -27,7 +27,7 @@ func (d *Dir) CopyTo(ctx context.Context, w io.Writer, fill Fill) error {
 		shrink := d.j.shrink
 		absent = func(p uint32) bool {
 			_, spilled := spilled[p]
-			return int(p) <= len(s.Sums) && !s.Knows(p) && !spilled && (shrink == nil || p <= shrink.pageCount)
+			return int(p) <= s.Sums.Len() && !s.Knows(p) && !spilled && (shrink == nil || p <= shrink.pageCount)
 		}
 	}
 	d.mu.Unlock()

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tonbo-go/tonbo/cache"
+	"github.com/tonbo-go/tonbo/internal/pageset"
 )
 
 // TestDamageIsFoundAndNothingIsChanged: whatever happened to the files outside of us, Recover either gives a state that a prefix of the local commits made, no
@@ -178,8 +179,8 @@ func TestDamageIsFoundAndNothingIsChanged(t *testing.T) {
 			if rec.Reason == "" || !strings.Contains(rec.Reason, c.reason) {
 				t.Errorf("reason: got %q, want %q in it", rec.Reason, c.reason)
 			}
-			if !slices.IsSorted(rec.Damaged) || rec.Sums != nil {
-				t.Errorf("damaged %v, %d sums", rec.Damaged, len(rec.Sums))
+			if !slices.IsSorted(rec.Damaged) || rec.Sums.Len() > 0 {
+				t.Errorf("damaged %v, %d sums", rec.Damaged, rec.Sums.Len())
 			}
 			if after := contents(t, root); after != before {
 				t.Errorf("files were changed: %s, before %s", after, before)
@@ -304,7 +305,7 @@ func TestFlippedByteInTheWALLeavesAPrefix(t *testing.T) {
 			d.Close()
 			continue
 		}
-		i := slices.IndexFunc(states, func(s []uint64) bool { return slices.Equal(s, rec.Sums) })
+		i := slices.IndexFunc(states, func(s []uint64) bool { return slices.Equal(s, rec.Sums.Slice()) })
 		got, _ := os.ReadFile(d.Path())
 		if len(rec.Damaged) > 0 || i < 0 || !bytes.Equal(got, want) {
 			t.Errorf("byte %d of the WAL: %v %s, state %d, as SQLite's: %v", at, rec.Damaged, rec.Reason, i, bytes.Equal(got, want))
@@ -336,12 +337,12 @@ func TestRolledBackStateFile(t *testing.T) {
 
 	again := copyRoot(t, root)
 	d, _ := mustRecover(t, root, size, l.shipped, l.entries[1:]...)
-	if s := d.State(); s.Slot != 4 || !slices.Equal(s.Sums, l.shipped) {
+	if s := d.State(); s.Slot != 4 || !slices.Equal(s.Sums.Slice(), l.shipped) {
 		t.Errorf("the state does not follow the entries: slot %d", s.Slot)
 	}
 	d.Close()
 	d = open(t, root)
-	if s := d.State(); s.Slot != 4 || !slices.Equal(s.Sums, l.shipped) {
+	if s := d.State(); s.Slot != 4 || !slices.Equal(s.Sums.Slice(), l.shipped) {
 		t.Errorf("the state on disk does not follow the entries: slot %d", s.Slot)
 	}
 	mustRecover(t, again, size, first)
@@ -475,7 +476,7 @@ func TestCleanCloseIsNotReadAgain(t *testing.T) {
 			if rec.Skipped != c.want {
 				t.Errorf("skipped: got %v, want %v", rec.Skipped, c.want)
 			}
-			if c.want && (!slices.Equal(rec.Sums, want) || len(rec.Unshipped) > 0) {
+			if c.want && (!slices.Equal(rec.Sums.Slice(), want) || len(rec.Unshipped) > 0) {
 				t.Errorf("sums differ, or unshipped %v", rec.Unshipped)
 			}
 		})
@@ -628,14 +629,14 @@ func TestFullDiskLosesNothingAndRecovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if err := d.Begin(cache.State{Name: dbOf, PageSize: 512, Sums: []uint64{1, 2}, Checksum: 3, Slot: 1}); err != nil {
+	if err := d.Begin(cache.State{Name: dbOf, PageSize: 512, Sums: pageset.SumsOf([]uint64{1, 2}), Checksum: 3, Slot: 1}); err != nil {
 		t.Fatal(err)
 	}
 	full = true
 	if err := d.Shipped(2, 2, 1^7, []cache.PageSum{{Page: 2, Sum: 7}}); !errors.Is(err, errFull) || !strings.Contains(err.Error(), "state") {
 		t.Fatalf("got %v", err)
 	}
-	if s := d.State(); s.Slot != 2 || s.Sums[1] != 7 {
+	if s := d.State(); s.Slot != 2 || s.Sums.At(2) != 7 {
 		t.Errorf("memory: %+v", s)
 	}
 	b, err := os.ReadFile(filepath.Join(root, dbOf, "state"))
@@ -663,7 +664,7 @@ func TestFullDiskLosesNothingAndRecovers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, _, err := cache.Replay(b); err != nil || s.Slot != 3 || s.Sums[1] != 8 {
+	if s, _, err := cache.Replay(b); err != nil || s.Slot != 3 || s.Sums.At(2) != 8 {
 		t.Errorf("with room again: %+v %v", s, err)
 	}
 }
@@ -671,7 +672,8 @@ func TestFullDiskLosesNothingAndRecovers(t *testing.T) {
 // TestStateStaysBounded: ten thousand Shipped.
 func TestStateStaysBounded(t *testing.T) {
 	l := newLive(t, 4096)
-	sums := l.dir.State().Sums
+	was := l.dir.State().Sums
+	sums := was.Slice()
 	x := xor(sums)
 	for i := range uint64(10_000) {
 		var pages []cache.PageSum
@@ -689,7 +691,7 @@ func TestStateStaysBounded(t *testing.T) {
 			}
 		}
 	}
-	if s := open(t, l.crash()).State(); s.Slot != 10_001 || !slices.Equal(s.Sums, sums) {
+	if s := open(t, l.crash()).State(); s.Slot != 10_001 || !slices.Equal(s.Sums.Slice(), sums) {
 		t.Error("the state on disk is another")
 	}
 }
@@ -698,7 +700,7 @@ func TestStateStaysBounded(t *testing.T) {
 func TestShippedThatDoesNotAddUpIsRefused(t *testing.T) {
 	l := newLive(t, 4096)
 	before := l.dir.State()
-	count := uint32(len(before.Sums))
+	count := uint32(before.Sums.Len())
 	for _, err := range []error{
 		l.dir.Shipped(2, count, before.Checksum, []cache.PageSum{{Page: 1, Sum: 1}}),
 		l.dir.Shipped(2, count, before.Checksum, []cache.PageSum{{Page: count + 1, Sum: 1}}),
@@ -727,6 +729,19 @@ func FuzzReplay(f *testing.F) {
 	f.Add(b)
 	f.Add(b[:len(b)-9])
 	f.Add([]byte{})
+	for _, n := range []int{1, 200} { // as runs, and as a bit for each
+		known, root := pageset.NewBits(400), f.TempDir()
+		for p := range uint32(n) {
+			known.Set(2*p + 3)
+		}
+		if err := open(f, root).Begin(cache.State{Name: dbOf, PageSize: 512, Sums: pageset.NewSums(400), Known: known, Slot: 1}); err != nil {
+			f.Fatal(err)
+		}
+		if b, err = os.ReadFile(filepath.Join(root, dbOf, "state")); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, good, err := cache.Replay(b)
 		if err != nil {
@@ -735,7 +750,7 @@ func FuzzReplay(f *testing.F) {
 		if good > int64(len(b)) {
 			t.Fatalf("%d of %d bytes count", good, len(b))
 		}
-		if s != nil && xor(s.Sums) != s.Checksum {
+		if s != nil && s.Known == nil && s.Sums.Xor() != s.Checksum {
 			t.Fatal("sums do not add up")
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/tonbo-go/tonbo/cache"
+	"github.com/tonbo-go/tonbo/internal/pageset"
 )
 
 // TestNamesStayApartOnEveryFileSystem: also where case is ignored, : and / mean something, and con is a device.
@@ -181,7 +182,7 @@ func TestCancelledRecoverChangesNothing(t *testing.T) {
 // TestConcurrentCallersSeeOneState: Spilled, Shipped, State and KeepAside from many goroutines.
 func TestConcurrentCallersSeeOneState(t *testing.T) {
 	d := open(t, t.TempDir())
-	if err := d.Begin(cache.State{Name: dbOf, PageSize: 512, Sums: make([]uint64, 50)}); err != nil {
+	if err := d.Begin(cache.State{Name: dbOf, PageSize: 512, Sums: pageset.NewSums(50)}); err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
@@ -195,7 +196,7 @@ func TestConcurrentCallersSeeOneState(t *testing.T) {
 				case 1:
 					err = d.Spilled([]cache.PageSum{{Page: uint32(i + 1), Sum: 1}})
 				case 2:
-					if s := d.State(); xor(s.Sums) != s.Checksum {
+					if s := d.State(); s.Sums.Xor() != s.Checksum {
 						err = errors.New("sums do not add up")
 					}
 				case 3:

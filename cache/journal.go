@@ -8,6 +8,8 @@ import (
 	"io"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/tonbo-go/tonbo/internal/pageset"
 )
 
 // The file `state` is a journal: a magic, then records. The first record is a snapshot (or says that the directory is vacant), each later
@@ -41,6 +43,7 @@ const (
 	recShrunk     recordKind = 8
 	recPartial    recordKind = 9 // a snapshot that lacks sums
 	recHydrated   recordKind = 10
+	recSparse     recordKind = 11 // a snapshot that lacks sums, and lists those that it has as runs of pages
 )
 
 // errDamaged: the journal is ours and cannot be read.
@@ -130,22 +133,18 @@ func (j *journalState) shrunk(page uint32) bool { return j.shrink != nil && page
 func (j *journalState) applyHydrated(pages []PageSum) error {
 	s := j.state
 	for _, p := range pages {
-		if p.Page == 0 || int(p.Page) > len(s.Sums) || s.Knows(p.Page) {
-			return fmt.Errorf("page %d is known, or outside of a database of %d pages", p.Page, len(s.Sums))
+		if p.Page == 0 || int(p.Page) > s.Sums.Len() || s.Knows(p.Page) {
+			return fmt.Errorf("page %d is known, or outside of a database of %d pages", p.Page, s.Sums.Len())
 		}
 	}
 	for _, p := range pages {
-		s.Sums[p.Page-1] = p.Sum
+		s.Sums.Set(p.Page, p.Sum)
 		s.Known.Set(p.Page)
 	}
 	if s.unknown() == 0 {
-		var x uint64
-		for _, v := range s.Sums {
-			x ^= v
-		}
-		if x != s.Checksum {
+		if x := s.Sums.Xor(); x != s.Checksum {
 			for _, p := range pages {
-				s.Sums[p.Page-1] = 0
+				s.Sums.Set(p.Page, 0)
 				s.Known.Clear(p.Page)
 			}
 			return fmt.Errorf("%w: %016x, slot %d has %016x", ErrSums, x, s.Slot, s.Checksum)
@@ -159,13 +158,13 @@ func (j *journalState) applyHydrated(pages []PageSum) error {
 // overlay lays pages over the sums of s, at the size pageCount, after checking the whole against checksum, as far as the sums that this takes are known. It
 // changes s only when the result is right.
 func overlay(s *State, pageCount uint32, checksum uint64, pages []PageSum) error {
-	old := len(s.Sums)
+	old := s.Sums.Len()
 	stay := min(old, int(pageCount))
 	x, grown := s.Checksum, 1 // the lock page is in no list
 	exact, unknown := true, s.unknown()
-	for i, v := range s.Sums[stay:] {
-		x ^= v
-		if !s.Knows(uint32(stay + i + 1)) {
+	for p := uint32(stay) + 1; p <= uint32(old); p++ {
+		x ^= s.Sums.At(p)
+		if !s.Knows(p) {
 			exact = false
 			unknown--
 		}
@@ -175,7 +174,7 @@ func overlay(s *State, pageCount uint32, checksum uint64, pages []PageSum) error
 			return fmt.Errorf("page %d outside of a database of %d pages", p.Page, pageCount)
 		}
 		if int(p.Page) <= old {
-			x ^= s.Sums[p.Page-1]
+			x ^= s.Sums.At(p.Page)
 			if !s.Knows(p.Page) {
 				exact = false
 				unknown--
@@ -189,31 +188,23 @@ func overlay(s *State, pageCount uint32, checksum uint64, pages []PageSum) error
 		return fmt.Errorf("database grows from %d to %d pages and only %d of the new ones are given", old, pageCount, grown-1)
 	}
 	if !exact && unknown == 0 { // then the sums of the whole are known
-		exact, x = true, 0
-		for _, v := range s.Sums[:stay] {
-			x ^= v
+		exact, x = true, s.Sums.Xor()
+		for p := uint32(stay) + 1; p <= uint32(old); p++ {
+			x ^= s.Sums.At(p)
 		}
 		for _, p := range pages {
-			if int(p.Page) <= old {
-				x ^= s.Sums[p.Page-1]
-			}
-			x ^= p.Sum
+			x ^= s.Sums.At(p.Page) ^ p.Sum
 		}
 	}
 	if exact && x != checksum {
 		return fmt.Errorf("page sums give the database checksum %016x, not %016x", x, checksum)
 	}
-	if int(pageCount) <= old {
-		clear(s.Sums[pageCount:])
-		s.Sums = s.Sums[:pageCount]
-	} else {
-		s.Sums = append(s.Sums, make([]uint64, int(pageCount)-old)...)
-	}
+	s.Sums.Resize(int(pageCount))
 	if s.Known != nil {
 		s.Known.Resize(int(pageCount))
 	}
 	for _, p := range pages {
-		s.Sums[p.Page-1] = p.Sum
+		s.Sums.Set(p.Page, p.Sum)
 		if s.Known != nil {
 			s.Known.Set(p.Page)
 		}
@@ -330,18 +321,11 @@ func writeJournal(w io.Writer, j *journalState) (size int64, sum uint64, err err
 		b = binary.LittleEndian.AppendUint64(b, sp.sum)
 		b = binary.LittleEndian.AppendUint64(b, sp.seq)
 	}
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(s.Sums)))
-	kind := recSnapshot
-	if s.Known != nil {
-		kind = recPartial
-		for _, w := range s.Known.Words() {
-			b = binary.LittleEndian.AppendUint64(b, w)
-		}
-	}
-
-	n := int64(len(b)) + 8*int64(len(s.Sums)-s.unknown())
+	b = binary.LittleEndian.AppendUint32(b, uint32(s.Sums.Len()))
+	kind, b := appendKnown(b, s.Known)
+	n := int64(len(b)) + 8*int64(s.Sums.Len()-s.unknown())
 	if n > 1<<32-1 {
-		return 0, 0, fmt.Errorf("state of %d pages is too large", len(s.Sums))
+		return 0, 0, fmt.Errorf("state of %d pages is too large", s.Sums.Len())
 	}
 	d := xxhash.NewWithSeed(seed)
 	bw := bufio.NewWriterSize(w, 64<<10)
@@ -350,18 +334,41 @@ func writeJournal(w io.Writer, j *journalState) (size int64, sum uint64, err err
 	out.Write(appendHead(nil, kind, seed, uint32(n)))
 	out.Write(b)
 	chunk := make([]byte, 0, 32<<10)
-	for i, v := range s.Sums {
-		if s.Knows(uint32(i + 1)) {
-			chunk = binary.LittleEndian.AppendUint64(chunk, v)
-		}
-		if len(chunk) == cap(chunk) || i == len(s.Sums)-1 {
-			if _, err := out.Write(chunk); err != nil {
-				return 0, 0, err
+	for first, last := range s.KnownRuns() {
+		for p := first; p <= last; p++ {
+			if chunk = binary.LittleEndian.AppendUint64(chunk, s.Sums.At(p)); len(chunk) == cap(chunk) {
+				if _, err := out.Write(chunk); err != nil {
+					return 0, 0, err
+				}
+				chunk = chunk[:0]
 			}
-			chunk = chunk[:0]
 		}
 	}
+	out.Write(chunk)
 	sum = d.Sum64()
 	bw.Write(binary.LittleEndian.AppendUint64(nil, sum))
 	return int64(len(journalMagic)) + recordHead + n + recordTail, sum, bw.Flush()
+}
+
+// appendKnown says which sums a snapshot has, in fewer bytes: of a database that has just been begun, a few runs of pages; of one that is nearly all there, or that was read here and
+// there, a bit for each page. It returns the kind of such a snapshot.
+func appendKnown(b []byte, known *pageset.Bits) (recordKind, []byte) {
+	if known == nil {
+		return recSnapshot, b
+	}
+	words, start, runs := known.Words(), len(b), 0
+	b = binary.LittleEndian.AppendUint32(b, 0)
+	for first, last := range known.Runs() {
+		if runs++; runs > len(words) {
+			b = b[:start]
+			for _, w := range words {
+				b = binary.LittleEndian.AppendUint64(b, w)
+			}
+			return recPartial, b
+		}
+		b = binary.LittleEndian.AppendUint32(b, first)
+		b = binary.LittleEndian.AppendUint32(b, last)
+	}
+	binary.LittleEndian.PutUint32(b[start:], uint32(runs))
+	return recSparse, b
 }

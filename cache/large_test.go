@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/tonbo-go/tonbo/cache"
+	"github.com/tonbo-go/tonbo/internal/pageset"
 	"github.com/tonbo-go/tonbo/internal/segment"
 )
 
@@ -78,7 +79,7 @@ func TestLargeDatabaseIsStreamed(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.Close()
-			if err := d.Begin(cache.State{Name: dbOf, PageSize: uint32(size), Sums: sums, Checksum: xor(sums)}); err != nil {
+			if err := d.Begin(cache.State{Name: dbOf, PageSize: uint32(size), Sums: pageset.SumsOf(sums), Checksum: xor(sums)}); err != nil {
 				t.Fatal(err)
 			}
 			page := func(c byte) []byte { return slices.Repeat([]byte{c}, size) }
@@ -99,7 +100,7 @@ func TestLargeDatabaseIsStreamed(t *testing.T) {
 				t.Fatalf("damaged: %s", rec.Reason)
 			}
 			want := []uint32{1, 2, lock - 1, lock + 1, lock + 3}
-			if !slices.Equal(rec.Unshipped, want) || rec.PageCount != lock+3 || rec.Checksum != xor(rec.Sums) || rec.Sums[lock-1] != 0 {
+			if !slices.Equal(rec.Unshipped, want) || rec.PageCount != lock+3 || rec.Checksum != rec.Sums.Xor() || rec.Sums.At(lock) != 0 {
 				t.Errorf("unshipped %v, want %v; %d pages", rec.Unshipped, want, rec.PageCount)
 			}
 			if n, limit := after.TotalAlloc-before.TotalAlloc, 40*uint64(count)+8<<20; n > limit {
@@ -151,7 +152,7 @@ func BenchmarkRecover(b *testing.B) {
 	if err := os.WriteFile(filepath.Join(root, dbOf, "db"), make([]byte, count*size), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	if err := d.Begin(cache.State{Name: dbOf, PageSize: size, Sums: sums, Checksum: xor(sums)}); err != nil {
+	if err := d.Begin(cache.State{Name: dbOf, PageSize: size, Sums: pageset.SumsOf(sums), Checksum: xor(sums)}); err != nil {
 		b.Fatal(err)
 	}
 	b.SetBytes(count * size)
@@ -166,7 +167,7 @@ func BenchmarkShipped(b *testing.B) {
 	root := b.TempDir()
 	d := open(b, root)
 	sums := make([]uint64, 25_000)
-	if err := d.Begin(cache.State{Name: dbOf, PageSize: 4096, Sums: sums}); err != nil {
+	if err := d.Begin(cache.State{Name: dbOf, PageSize: 4096, Sums: pageset.SumsOf(sums)}); err != nil {
 		b.Fatal(err)
 	}
 	for i := uint64(1); b.Loop(); i++ {

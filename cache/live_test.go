@@ -12,6 +12,7 @@ import (
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/tonbo-go/tonbo/cache"
+	"github.com/tonbo-go/tonbo/internal/pageset"
 	"github.com/tonbo-go/tonbo/internal/segment"
 )
 
@@ -49,7 +50,7 @@ func newLive(t testing.TB, pageSize int) *live {
 		t.Fatal(err)
 	}
 	l.shipped = sumsOf(b, pageSize)
-	if err := d.Begin(cache.State{Name: dbOf, Store: "mem://x", ID: [16]byte{1}, Generation: 1, Slot: 1, PageSize: uint32(pageSize), Checksum: xor(l.shipped), Sums: l.shipped}); err != nil {
+	if err := d.Begin(cache.State{Name: dbOf, Store: "mem://x", ID: [16]byte{1}, Generation: 1, Slot: 1, PageSize: uint32(pageSize), Checksum: xor(l.shipped), Sums: pageset.SumsOf(l.shipped)}); err != nil {
 		t.Fatal(err)
 	}
 	l.conn = openSQLite(t, d.Path())
@@ -221,7 +222,7 @@ func mustRecover(t testing.TB, root string, pageSize int, shipped []uint64, newe
 		t.Fatalf("the recovered file (%d bytes) is not what SQLite's recovery gives (%d bytes)", len(got), len(want))
 	}
 	sums := sumsOf(want, pageSize)
-	if !slices.Equal(rec.Sums, sums) || rec.Checksum != xor(sums) || rec.PageCount != uint32(len(sums)) {
+	if !slices.Equal(rec.Sums.Slice(), sums) || rec.Checksum != xor(sums) || rec.PageCount != uint32(len(sums)) {
 		t.Fatalf("sums, checksum or size are not the file's")
 	}
 	if unshipped := differing(shipped, sums); !slices.Equal(rec.Unshipped, unshipped) {

@@ -24,9 +24,11 @@ type Shipped struct {
 
 // Recovery is what Recover found.
 type Recovery struct {
-	PageCount uint32   // of the database file, in pages
-	Checksum  uint64   // XOR of Sums
-	Sums      []uint64 // of the file as it is now, by page number - 1; the lock page's is 0, and that of one that is not Present. nil when something is Damaged
+	PageCount uint32 // of the database file, in pages
+	Checksum  uint64 // XOR of Sums
+
+	// Sums are those of the file as it is now; the lock page's is 0, and that of one that is not Present. Without pages when something is Damaged.
+	Sums pageset.Sums
 
 	// Present are the pages that the file holds. nil: all of them.
 	Present *pageset.Bits
@@ -90,7 +92,7 @@ func (d *Dir) recover(ctx context.Context, newer []Shipped) (*Recovery, error) {
 	// 2. What the database file holds.
 	db, err := os.OpenFile(d.Path(), os.O_RDWR, 0)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && len(v.state.Sums) > 0:
+	case errors.Is(err, fs.ErrNotExist) && v.state.Sums.Len() > 0:
 		v.all("the database file is missing")
 		return rec, nil
 	case errors.Is(err, fs.ErrNotExist):
@@ -123,7 +125,7 @@ func (d *Dir) recover(ctx context.Context, newer []Shipped) (*Recovery, error) {
 		return nil, err
 	}
 	if len(rec.Damaged) > 0 {
-		rec.PageCount, rec.Checksum, rec.Sums, rec.Present = 0, 0, nil, nil
+		rec.PageCount, rec.Checksum, rec.Sums, rec.Present = 0, 0, pageset.Sums{}, nil
 		return rec, nil
 	}
 
@@ -172,10 +174,10 @@ func (d *Dir) skip(rec *Recovery, newer []Shipped) bool {
 		return false
 	}
 	count := now.size / int64(s.PageSize)
-	if count != int64(len(s.Sums)) || len(d.j.spilled) > 0 {
+	if count != int64(s.Sums.Len()) || len(d.j.spilled) > 0 {
 		return false // unshipped content: look
 	}
-	rec.PageCount, rec.Checksum, rec.Sums, rec.Skipped = uint32(count), s.Checksum, slices.Clone(s.Sums), true
+	rec.PageCount, rec.Checksum, rec.Sums, rec.Skipped = uint32(count), s.Checksum, s.Sums.Clone(), true
 	rec.Present = s.Known.Clone()
 	return true
 }
@@ -186,9 +188,9 @@ type verdict struct {
 	state   State
 	journal *journalState
 	wal     *walScan
-	size    int64    // of the database file, bytes
-	file    []uint64 // sums of the pages that the database file holds
-	header  []byte   // of the database file
+	size    int64        // of the database file, bytes
+	file    pageset.Sums // of the pages that the database file holds
+	header  []byte       // of the database file
 
 	doubtful int // damaged pages that would be unshipped ones, had the machine not restarted
 	zero     []byte
@@ -199,7 +201,7 @@ func (v *verdict) all(reason string) {
 	v.Reason = reason
 	v.Unshipped = nil
 	v.Damaged = v.Damaged[:0]
-	for p := range max(len(v.state.Sums), 1) {
+	for p := range max(v.state.Sums.Len(), 1) {
 		v.Damaged = append(v.Damaged, uint32(p+1))
 	}
 }
@@ -214,11 +216,11 @@ func (v *verdict) damage(page uint32, reason string) {
 // versions is what is known of a page from elsewhere than the WAL.
 func (v *verdict) versions(page uint32) versions {
 	var k versions
-	if k.isNew = int(page) > len(v.state.Sums); !k.isNew {
-		k.shipped, k.unknown = v.state.Sums[page-1], !v.state.Knows(page)
+	if k.isNew = int(page) > v.state.Sums.Len(); !k.isNew {
+		k.shipped, k.unknown = v.state.Sums.At(page), !v.state.Knows(page)
 	}
-	if k.hasFile = int(page) <= len(v.file); k.hasFile {
-		k.inFile = v.file[page-1]
+	if k.hasFile = int(page) <= v.file.Len(); k.hasFile {
+		k.inFile = v.file.At(page)
 	}
 	s, ok := v.journal.spilled[page]
 	k.spilled, k.hasSpill = s.sum, ok
@@ -227,7 +229,7 @@ func (v *verdict) versions(page uint32) versions {
 
 // absent tells whether a page is not in the database file, as far as is known from elsewhere than the WAL.
 func (v *verdict) absent(page uint32) bool {
-	if v.state.Known == nil || int(page) > len(v.state.Sums) || v.state.Known.Has(page) {
+	if v.state.Known == nil || int(page) > v.state.Sums.Len() || v.state.Known.Has(page) {
 		return false
 	}
 	_, spilled := v.journal.spilled[page]
@@ -242,14 +244,15 @@ func (v *verdict) readDB(ctx context.Context, f *os.File) error {
 	}
 	v.size = fi.Size()
 	size := int64(v.state.PageSize)
-	v.file = make([]uint64, min(v.size/size, segment.MaxPage))
+	v.file = pageset.NewSums(int(min(v.size/size, segment.MaxPage)))
+	count := v.file.Len()
 	lock := segment.LockPage(int(size))
 	buf := make([]byte, max(recoverChunk, size))
-	for done := 0; done < len(v.file); {
+	for done := 0; done < count; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n := min(int64(len(buf)), int64(len(v.file)-done)*size)
+		n := min(int64(len(buf)), int64(count-done)*size)
 		if v.state.Known != nil { // nothing is read where nothing is
 			from := done
 			for done < from+int(n/size) && v.absent(uint32(done+1)) {
@@ -268,7 +271,7 @@ func (v *verdict) readDB(ctx context.Context, f *os.File) error {
 		}
 		for b := buf[:n]; len(b) > 0; b = b[size:] {
 			if page := uint32(done + 1); page != lock && !v.absent(page) {
-				v.file[done] = segment.PageSum(page, b[:size])
+				v.file.Set(page, segment.PageSum(page, b[:size]))
 			}
 			done++
 		}
@@ -290,18 +293,17 @@ func (v *verdict) judge(db *os.File) error {
 		v.all(fmt.Sprintf("the database file has %d bytes: no multiple of the page size %d", v.size, size))
 		return nil
 	}
-	v.PageCount = uint32(len(v.file))
+	v.PageCount = uint32(v.file.Len())
 	if v.wal.end > 0 {
 		v.PageCount = v.wal.pageCount
 	}
-	v.Sums = make([]uint64, v.PageCount)
+	v.Sums = pageset.NewSums(int(v.PageCount))
 	lock, zero := segment.LockPage(int(size)), make([]byte, size)
 	if v.state.Known != nil {
 		v.Present = pageset.NewBits(int(v.PageCount))
 		v.Present.Fill(1, v.PageCount)
 	}
-	for i := range v.Sums {
-		page := uint32(i + 1)
+	for page := uint32(1); page <= v.PageCount; page++ {
 		if page == lock {
 			continue
 		}
@@ -318,7 +320,7 @@ func (v *verdict) judge(db *os.File) error {
 					return err
 				}
 				k.inFile = segment.PageSum(page, buf)
-				v.file[page-1] = k.inFile
+				v.file.Set(page, k.inFile)
 			}
 		}
 		if !k.hasFile && v.wal.pages[page] == nil {
@@ -338,7 +340,7 @@ func (v *verdict) page(page uint32, k versions) {
 	if w != nil {
 		sum = w.sum
 	}
-	v.Sums[page-1] = sum
+	v.Sums.Set(page, sum)
 	v.Checksum ^= sum
 	switch {
 	case !k.isNew && !k.unknown && sum == k.shipped:
@@ -382,14 +384,14 @@ func (v *verdict) zeroSum(page uint32) uint64 {
 
 // sizes judges the size of the database: when it is not the shipped one, page 1, which holds it, must be a commit made since.
 func (v *verdict) sizes() {
-	if v.PageCount == uint32(len(v.state.Sums)) {
+	if v.PageCount == uint32(v.state.Sums.Len()) {
 		return
 	}
 	switch {
 	case v.Rebooted:
 		v.sized("the database has another size than was shipped, and the machine has restarted since")
 	case len(v.Unshipped) == 0 || v.Unshipped[0] != 1:
-		v.sized(fmt.Sprintf("the database has %d pages, %d were shipped, and no commit says so", v.PageCount, len(v.state.Sums)))
+		v.sized(fmt.Sprintf("the database has %d pages, %d were shipped, and no commit says so", v.PageCount, v.state.Sums.Len()))
 	case v.wal.end == 0 && (be32(v.header[28:]) != v.PageCount || be32(v.header[24:]) != be32(v.header[92:])):
 		v.sized(fmt.Sprintf("the database file has %d pages, and its header says %d", v.PageCount, be32(v.header[28:])))
 	}
@@ -400,7 +402,7 @@ func (v *verdict) sized(reason string) {
 	if v.Reason == "" {
 		v.Reason = reason
 	}
-	a, b := uint32(len(v.state.Sums)), v.PageCount
+	a, b := uint32(v.state.Sums.Len()), v.PageCount
 	for p := min(a, b); p < max(a, b); p++ {
 		v.Damaged = append(v.Damaged, p+1)
 	}
@@ -416,12 +418,12 @@ func be32(b []byte) uint32 {
 // record makes the journal say what the files will be: newer entries, unshipped pages, this boot. It writes only what is news.
 func (d *Dir) record(v *verdict, newer bool) error {
 	spilled := make(map[uint32]spill, len(v.Unshipped))
-	same := len(v.Unshipped) == len(d.j.spilled) && int(v.PageCount) >= len(v.state.Sums)
+	same := len(v.Unshipped) == len(d.j.spilled) && int(v.PageCount) >= v.state.Sums.Len()
 	for _, p := range v.Unshipped {
 		s, ok := d.j.spilled[p]
-		if !ok || s.sum != v.Sums[p-1] {
+		if !ok || s.sum != v.Sums.At(p) {
 			same = false
-			s = spill{sum: v.Sums[p-1], seq: d.j.seq + 1}
+			s = spill{sum: v.Sums.At(p), seq: d.j.seq + 1}
 		}
 		spilled[p] = s
 	}
@@ -432,7 +434,7 @@ func (d *Dir) record(v *verdict, newer bool) error {
 	s := v.state
 	s.Boot = bootID()
 	d.j = journalState{state: &s, spilled: spilled, seq: old.seq + 1}
-	if n := v.PageCount; n < uint32(len(s.Sums)) || old.shrink != nil {
+	if n := v.PageCount; n < uint32(s.Sums.Len()) || old.shrink != nil {
 		if old.shrink != nil {
 			n = min(n, old.shrink.pageCount)
 		}

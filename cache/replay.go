@@ -209,8 +209,8 @@ func (r *recordReader) finish() error {
 
 // decode reads the payload and returns what it does.
 func (r *recordReader) decode(first bool) (func(*journalState) error, error) {
-	begins := r.kind == recSnapshot || r.kind == recVacant || r.kind == recPartial
-	if first != begins && r.kind >= recSnapshot && r.kind <= recHydrated {
+	begins := r.kind == recSnapshot || r.kind == recVacant || r.kind == recPartial || r.kind == recSparse
+	if first != begins && r.kind >= recSnapshot && r.kind <= recSparse {
 		return nil, fmt.Errorf("record of kind %d in the wrong place", r.kind)
 	}
 	var do func(*journalState) error
@@ -218,9 +218,11 @@ func (r *recordReader) decode(first bool) (func(*journalState) error, error) {
 	case recVacant:
 		do = func(*journalState) error { return nil }
 	case recSnapshot:
-		do = r.snapshot(false)
+		do = r.snapshot(nil)
 	case recPartial:
-		do = r.snapshot(true)
+		do = r.snapshot(r.bits)
+	case recSparse:
+		do = r.snapshot(r.sparse)
 	case recHydrated:
 		pages := r.runs()
 		do = func(j *journalState) error { return j.applyHydrated(pages) }
@@ -261,6 +263,16 @@ func (r *recordReader) decode(first bool) (func(*journalState) error, error) {
 	}, nil
 }
 
+// sums reads those of the pages from first to last.
+func (r *recordReader) sums(to *pageset.Sums, first, last uint32) {
+	for p := first; p <= last && !r.short && r.err == nil; {
+		for b := r.bytes(8 * int(min(4096, last-p+1))); len(b) >= 8; b = b[8:] {
+			to.Set(p, binary.LittleEndian.Uint64(b))
+			p++
+		}
+	}
+}
+
 // numbers reads n numbers of 64 bits.
 func (r *recordReader) numbers(n int) []uint64 {
 	v := make([]uint64, n)
@@ -290,8 +302,42 @@ func (r *recordReader) runs() []PageSum {
 	return ps
 }
 
-// snapshot reads a whole state, without holding its bytes beside it.
-func (r *recordReader) snapshot(partial bool) func(*journalState) error {
+// bits reads which of n pages are known, a bit for each.
+func (r *recordReader) bits(n int64) *pageset.Bits {
+	words := (n + 63) / 64
+	if 8*words > r.n {
+		r.short = true
+		return nil
+	}
+	known, ok := pageset.FromWords(r.numbers(int(words)), int(n))
+	if !ok {
+		r.short = true
+	}
+	return known
+}
+
+// sparse reads which of n pages are known, as runs of them.
+func (r *recordReader) sparse(n int64) *pageset.Bits {
+	runs := int64(r.u32())
+	if r.short || 8*runs > r.n || n > segment.MaxPage {
+		r.short = true
+		return nil
+	}
+	known := pageset.NewBits(int(n))
+	for above := uint32(0); runs > 0 && !r.short && r.err == nil; runs-- {
+		first, last := r.u32(), r.u32()
+		if first <= above || last < first || int64(last) > n {
+			r.short = true
+			return nil
+		}
+		known.Fill(first, last)
+		above = last
+	}
+	return known
+}
+
+// snapshot reads a whole state, without holding its bytes beside it. known reads which sums it has, nil: all.
+func (r *recordReader) snapshot(known func(pages int64) *pageset.Bits) func(*journalState) error {
 	s := &State{}
 	copy(s.ID[:], r.bytes(16))
 	s.Generation, s.Slot, s.PageSize, s.Checksum = r.u64(), r.u64(), r.u32(), r.u64()
@@ -307,32 +353,19 @@ func (r *recordReader) snapshot(partial bool) func(*journalState) error {
 		spilled[p] = spill{sum: r.u64(), seq: r.u64()}
 	}
 	n := int64(r.u32())
-	known := n
-	if partial && !r.short {
-		words := (n + 63) / 64
-		if 8*words > r.n {
-			r.short = true
-			return nil
+	count := n
+	if known != nil && !r.short {
+		if s.Known = known(n); !r.short {
+			count = int64(s.Known.Count())
 		}
-		var ok bool
-		if s.Known, ok = pageset.FromWords(r.numbers(int(words)), int(n)); !ok {
-			r.short = true
-			return nil
-		}
-		known = int64(s.Known.Count())
 	}
-	if r.short || 8*known != r.n || n > segment.MaxPage {
+	if r.short || 8*count != r.n || n > segment.MaxPage {
 		r.short = true
 		return nil
 	}
-	sums := r.numbers(int(known))
-	if s.Sums = sums; partial && !r.short {
-		s.Sums = make([]uint64, n)
-		for i := range s.Sums {
-			if s.Knows(uint32(i + 1)) {
-				s.Sums[i], sums = sums[0], sums[1:]
-			}
-		}
+	s.Sums = pageset.NewSums(int(n))
+	for first, last := range s.KnownRuns() {
+		r.sums(&s.Sums, first, last)
 	}
 	return func(j *journalState) error {
 		if err := s.check(); err != nil {

@@ -5,11 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/tonbo-go/tonbo/cache"
+	"github.com/tonbo-go/tonbo/internal/pageset"
 	"github.com/tonbo-go/tonbo/internal/segment"
 )
 
@@ -41,7 +43,7 @@ func TestRegrownPagesThatNobodyWrote(t *testing.T) {
 			}
 			d.Captured()
 			s := d.State()
-			x := s.Checksum ^ s.Sums[0] ^ sum(1, 4).Sum
+			x := s.Checksum ^ s.Sums.At(1) ^ sum(1, 4).Sum
 			return d.Shipped(2, 10, x, []cache.PageSum{sum(1, 4)})
 		}, false, 4},
 		{"shrunk and spilled since", []frame{grow}, func(d *cache.Dir) error {
@@ -57,7 +59,7 @@ func TestRegrownPagesThatNobodyWrote(t *testing.T) {
 				file = append(file, content(1)...)
 			}
 			sums := sumsOf(file, size)
-			if err := d.Begin(cache.State{Name: dbOf, PageSize: size, Sums: sums, Checksum: xor(sums), Slot: 1}); err != nil {
+			if err := d.Begin(cache.State{Name: dbOf, PageSize: size, Sums: pageset.SumsOf(sums), Checksum: xor(sums), Slot: 1}); err != nil {
 				t.Fatal(err)
 			}
 			if c.do != nil {
@@ -104,7 +106,7 @@ func TestSpilledContentIsShippedOnce(t *testing.T) {
 	root := t.TempDir()
 	d := open(t, root)
 	err := errors.Join(
-		d.Begin(cache.State{Name: dbOf, PageSize: size, Sums: []uint64{sum(a)}, Checksum: sum(a)}),
+		d.Begin(cache.State{Name: dbOf, PageSize: size, Sums: pageset.SumsOf([]uint64{sum(a)}), Checksum: sum(a)}),
 		d.Spilled([]cache.PageSum{{Page: 1, Sum: sum(b)}}),
 		d.Shipped(2, 1, sum(b), []cache.PageSum{{Page: 1, Sum: sum(b)}}),
 		d.Shipped(3, 1, sum(c), []cache.PageSum{{Page: 1, Sum: sum(c)}}),
@@ -132,7 +134,7 @@ func TestAppendAfterAFailedAppendWritesAllOfIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Begin(cache.State{Name: dbOf, PageSize: 512, Sums: []uint64{1}, Checksum: 1, Slot: 1}); err != nil {
+	if err := d.Begin(cache.State{Name: dbOf, PageSize: 512, Sums: pageset.SumsOf([]uint64{1}), Checksum: 1, Slot: 1}); err != nil {
 		t.Fatal(err)
 	}
 	full = true
@@ -144,7 +146,75 @@ func TestAppendAfterAFailedAppendWritesAllOfIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.Close()
-	if s := open(t, root).State(); s.Slot != 2 || s.Lost != "x" || s.Sums[0] != 7 {
+	if s := open(t, root).State(); s.Slot != 2 || s.Lost != "x" || s.Sums.At(1) != 7 {
 		t.Errorf("got %+v", s)
+	}
+}
+
+// TestWhatIsMissingCostsNothing: the state of a database of 10 GiB of which a few pages are here takes a few KiB on disk, and little memory: to begin it, to open it again, to ship, to
+// find out that it is whole.
+func TestWhatIsMissingCostsNothing(t *testing.T) {
+	const count, most = 10 << 18, 8 << 20
+	root := t.TempDir()
+	known, sums := pageset.NewBits(count), pageset.NewSums(count)
+	for p := uint32(1); p < count; p += count / 19 {
+		known.Set(p)
+		sums.Set(p, uint64(p)*77)
+	}
+	d := open(t, root)
+	f, err := os.Create(d.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Truncate(count*4096), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err = errors.Join(
+		d.Begin(cache.State{Name: dbOf, PageSize: 4096, Sums: sums, Known: known, Checksum: 5, Slot: 1}),
+		d.Shipped(2, count, 6, []cache.PageSum{{Page: 2, Sum: 8}, {Page: count, Sum: 9}}),
+		d.CleanClose(), d.Close(),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, rec := recoverDir(t, root)
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > most {
+		t.Errorf("allocated %d bytes in all, want at most %d", n, most)
+	}
+	if n := fileSize(t, root+"/"+dbOf+"/state"); n > 8<<10 {
+		t.Errorf("state of %d bytes", n)
+	}
+	known.Set(2)
+	known.Set(count)
+	known.Set(segment.LockPage(4096))
+	sums.Set(2, 8)
+	sums.Set(count, 9)
+	s := d.State()
+	if !rec.Skipped || s.Slot != 2 || s.Checksum != 6 || s.Sums.Xor() != sums.Xor() || !slices.Equal(s.Known.Words(), known.Words()) || !slices.Equal(rec.Present.Words(), known.Words()) {
+		t.Errorf("not what was recorded: slot %d, checksum %x, %d pages known", s.Slot, s.Checksum, s.Known.Count())
+	}
+}
+
+// TestPartialStateIsReadBack: whichever way it is written, as runs of pages or as a bit for each.
+func TestPartialStateIsReadBack(t *testing.T) {
+	for _, step := range []uint32{1, 2, 3, 64, 65, 127, 128, 129, 1000, 5000} {
+		root := t.TempDir()
+		d := open(t, root)
+		s := cache.State{Name: dbOf, PageSize: 4096, Sums: pageset.NewSums(5000), Known: pageset.NewBits(5000), Slot: 1}
+		for p := uint32(2); p <= 5000; p += step {
+			s.Known.Set(p)
+			s.Sums.Set(p, uint64(p)*77)
+		}
+		if err := errors.Join(d.Begin(s), d.Close()); err != nil {
+			t.Fatal(err)
+		}
+		got := open(t, root).State()
+		s.Boot = got.Boot
+		if !sameState(got, &s, "") || !slices.Equal(got.Known.Words(), s.Known.Words()) {
+			t.Errorf("every %d pages: another state", step)
+		}
 	}
 }

@@ -21,20 +21,20 @@ func (s *State) check() error {
 	if !segment.ValidPageSize(int(s.PageSize)) {
 		return fmt.Errorf("page size %d", s.PageSize)
 	}
-	if s.Known != nil && s.Known.Len() != len(s.Sums) {
-		return fmt.Errorf("%d pages, of which it is said whether %d are known", len(s.Sums), s.Known.Len())
+	if s.Known != nil && s.Known.Len() != s.Sums.Len() {
+		return fmt.Errorf("%d pages, of which it is said whether %d are known", s.Sums.Len(), s.Known.Len())
 	}
 	var x uint64
-	for i, v := range s.Sums {
-		if v != 0 && !s.Knows(uint32(i+1)) {
-			return fmt.Errorf("page %d is not known and has a sum", i+1)
+	for p, v := range s.Sums.All() {
+		if !s.Knows(p) {
+			return fmt.Errorf("page %d is not known and has a sum", p)
 		}
 		x ^= v
 	}
 	if x != s.Checksum && s.unknown() == 0 {
 		return fmt.Errorf("page sums give the database checksum %016x, not %016x", x, s.Checksum)
 	}
-	if lock := int(segment.LockPage(int(s.PageSize))); lock <= len(s.Sums) && s.Sums[lock-1] != 0 {
+	if lock := segment.LockPage(int(s.PageSize)); s.Sums.At(lock) != 0 {
 		return fmt.Errorf("lock page %d has a sum", lock)
 	}
 	return nil
@@ -105,7 +105,7 @@ func (d *Dir) Hydrated(pages []PageSum) (unknown int, err error) {
 	s := d.j.state
 	fresh := make([]PageSum, 0, len(pages))
 	for _, p := range pages {
-		if p.Page > 0 && int(p.Page) <= len(s.Sums) && !s.Knows(p.Page) {
+		if p.Page > 0 && int(p.Page) <= s.Sums.Len() && !s.Knows(p.Page) {
 			fresh = append(fresh, p)
 		}
 	}

@@ -6,8 +6,8 @@ import "github.com/tonbo-go/tonbo/internal/pageset"
 func (d *Dir) PageSum(page uint32) uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if s := d.j.state; s != nil && int(page) <= len(s.Sums) && page > 0 {
-		return s.Sums[page-1]
+	if s := d.j.state; s != nil {
+		return s.Sums.At(page)
 	}
 	return 0
 }
@@ -16,8 +16,8 @@ func (d *Dir) PageSum(page uint32) uint64 {
 func (d *Dir) Sum(page uint32) (sum uint64, known bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if s := d.j.state; s != nil && int(page) <= len(s.Sums) && page > 0 {
-		return s.Sums[page-1], s.Knows(page)
+	if s := d.j.state; s != nil && int(page) <= s.Sums.Len() && page > 0 {
+		return s.Sums.At(page), s.Knows(page)
 	}
 	return 0, true
 }
@@ -26,8 +26,8 @@ func (d *Dir) Sum(page uint32) (sum uint64, known bool) {
 func (d *Dir) SumAt(slot uint64, page uint32) (sum uint64, known bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if s := d.j.state; s != nil && s.Slot == slot && int(page) <= len(s.Sums) && page > 0 {
-		return s.Sums[page-1], s.Knows(page)
+	if s := d.j.state; s != nil && s.Slot == slot && int(page) <= s.Sums.Len() && page > 0 {
+		return s.Sums.At(page), s.Knows(page)
 	}
 	return 0, false
 }
@@ -63,7 +63,7 @@ func (d *Dir) Position() (slot uint64, pageCount uint32, checksum uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if s := d.j.state; s != nil {
-		return s.Slot, uint32(len(s.Sums)), s.Checksum
+		return s.Slot, uint32(s.Sums.Len()), s.Checksum
 	}
 	return 0, 0, 0
 }

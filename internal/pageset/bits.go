@@ -1,6 +1,9 @@
 package pageset
 
-import "math/bits"
+import (
+	"iter"
+	"math/bits"
+)
 
 // Bits is a dense set of the pages 1 to Len. It is made by NewBits.
 type Bits struct {
@@ -45,8 +48,42 @@ func (b *Bits) Clear(p uint32) {
 
 // Fill puts the pages from first to last in.
 func (b *Bits) Fill(first, last uint32) {
-	for p := first; p <= last && int(p) <= b.n; p++ {
-		b.Set(p)
+	if first == 0 || int64(first) > int64(b.n) || last < first {
+		return
+	}
+	from, to := uint64(first-1), uint64(min(int64(last), int64(b.n))) // bits, to exclusive
+	for from < to {
+		w, bit := &b.words[from>>6], from&63
+		n := min(64-bit, to-from)
+		mask := (^uint64(0) >> (64 - n)) << bit
+		b.count += bits.OnesCount64(mask &^ *w)
+		*w |= mask
+		from += n
+	}
+}
+
+// Runs yields the pages of the set as runs of neighbours, first and last, in ascending order.
+func (b *Bits) Runs() iter.Seq2[uint32, uint32] {
+	return func(yield func(first, last uint32) bool) {
+		var first, end uint32 // of the run so far: it ends before end; none: both 0
+		for i, w := range b.words {
+			at := uint32(i)*64 + 1
+			for w != 0 {
+				skip := uint32(bits.TrailingZeros64(w))
+				n := uint32(bits.TrailingZeros64(^(w >> skip)))
+				if start := at + skip; start != end {
+					if end != 0 && !yield(first, end-1) {
+						return
+					}
+					first = start
+				}
+				end = at + skip + n
+				w = w >> skip >> n << n << skip
+			}
+		}
+		if end != 0 {
+			yield(first, end-1)
+		}
 	}
 }
 

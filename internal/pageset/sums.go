@@ -1,0 +1,121 @@
+package pageset
+
+import (
+	"iter"
+	"slices"
+)
+
+// stretch is how many neighbouring pages have their checksums in one piece of memory.
+const stretch = 512
+
+// Sums has a checksum for each of the pages 1 to Len, 0 for those that none was set for. The zero value has no pages. Memory follows the stretches of 512 pages in which one
+// was set, not the size of the database: of a database that has just been begun to be fetched, only a few are known. A copy of the struct shares them: see Clone.
+type Sums struct {
+	stretches []*[stretch]uint64
+	n         int
+}
+
+// NewSums returns the checksums of n pages, all of them 0.
+func NewSums(n int) Sums { return Sums{make([]*[stretch]uint64, (n+stretch-1)/stretch), n} }
+
+// SumsOf returns the checksums in v, those of the pages from 1 on.
+func SumsOf(v []uint64) Sums {
+	s := NewSums(len(v))
+	for i, x := range v {
+		s.Set(uint32(i+1), x)
+	}
+	return s
+}
+
+// Len is the number of pages.
+func (s *Sums) Len() int { return s.n }
+
+// At returns a page's checksum, 0 beyond Len.
+func (s *Sums) At(p uint32) uint64 {
+	if p == 0 || int64(p) > int64(s.n) {
+		return 0
+	}
+	if c := s.stretches[(p-1)/stretch]; c != nil {
+		return c[(p-1)%stretch]
+	}
+	return 0
+}
+
+// Set sets the checksum of a page; beyond Len it does nothing.
+func (s *Sums) Set(p uint32, sum uint64) {
+	if p == 0 || int64(p) > int64(s.n) {
+		return
+	}
+	c := &s.stretches[(p-1)/stretch]
+	if *c == nil {
+		if sum == 0 {
+			return
+		}
+		*c = new([stretch]uint64)
+	}
+	(*c)[(p-1)%stretch] = sum
+}
+
+// Resize makes n the number of pages. New ones have 0.
+func (s *Sums) Resize(n int) {
+	for p := n; p < s.n && p%stretch != 0; p++ { // what is left of the last stretch
+		s.Set(uint32(p+1), 0)
+	}
+	k := (n + stretch - 1) / stretch
+	if k <= len(s.stretches) {
+		clear(s.stretches[k:])
+		s.stretches = s.stretches[:k]
+	} else {
+		s.stretches = append(s.stretches, make([]*[stretch]uint64, k-len(s.stretches))...)
+	}
+	s.n = n
+}
+
+// Xor is the exclusive or of all.
+func (s *Sums) Xor() (x uint64) {
+	for _, c := range s.stretches {
+		if c != nil {
+			for _, v := range c {
+				x ^= v
+			}
+		}
+	}
+	return x
+}
+
+// All yields the pages whose checksum is not 0, in ascending order.
+func (s *Sums) All() iter.Seq2[uint32, uint64] {
+	return func(yield func(uint32, uint64) bool) {
+		for i, c := range s.stretches {
+			if c == nil {
+				continue
+			}
+			for k, v := range c {
+				if v != 0 && !yield(uint32(i*stretch+k+1), v) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Clone returns a copy.
+func (s *Sums) Clone() Sums {
+	c := Sums{slices.Clone(s.stretches), s.n}
+	for i, p := range c.stretches {
+		if p != nil {
+			q := *p
+			c.stretches[i] = &q
+		}
+	}
+	return c
+}
+
+// Slice returns all of them, by page number - 1.
+func (s *Sums) Slice() []uint64 {
+	v := make([]uint64, s.n)
+	for p, x := range s.All() {
+		v[p-1] = x
+	}
+	return v
+}
