@@ -128,3 +128,45 @@ func TestForkOutlivesItsSource(t *testing.T) {
 		t.Errorf("fork onto itself: %v", err)
 	}
 }
+
+// TestForkRewoundIsOpenedWhereItWas: the local copy is of no use then, and what the fork has of its source counts again.
+func TestForkRewoundIsOpenedWhereItWas(t *testing.T) {
+	for _, n := range []int{10, 3000} { // whole at once, and lazily
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			ctx := context.Background()
+			a := newAccount(t)
+			a.grown("golden", n, true)
+			db := open(t, "golden", a.machine().Unsettled())
+			for i := range 3 {
+				exec(t, db, "UPDATE t SET v=randomblob(900), k=k+1 WHERE id%3=0")
+				exec(t, db, fmt.Sprintf("CREATE TABLE more%d(v)", i)) // page 1, which travels with the base, changes too
+				synced(t, db)
+			}
+			want := digest(t, db)
+			c := client(t, a)
+			fork(t, c, "golden", "run", nil)
+			o := a.machine().Unsettled()
+			db = open(t, "run", o)
+			exec(t, db, "INSERT INTO other(v) VALUES('the fork is own')")
+			synced(t, db)
+			p := db.Status().Point
+			for range 3 {
+				exec(t, db, "UPDATE t SET v=randomblob(900) WHERE id=7")
+				synced(t, db)
+			}
+			closeDB(t, db)
+			if _, err := c.Rewind(ctx, "run", p); err != nil {
+				t.Fatal(err)
+			}
+			db = open(t, "run", o)
+			if got := digest(t, db); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+			if got := rows(t, db, "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'more%'"); got != "3" {
+				t.Errorf("%s tables of the source's tail", got)
+			}
+			hydrated(t, db)
+			integrity(t, db)
+		})
+	}
+}

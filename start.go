@@ -190,6 +190,10 @@ func (h *handle) coldStart(ctx context.Context, owner *fence.Owner, t *tailReade
 	if err := h.dir.Reset(); err != nil {
 		return nil, err
 	}
+	// Perhaps a copy was found that is of no use after all: then what it would have spared has not been looked at, such as a fork's source.
+	if err := t.complete(ctx); err != nil {
+		return nil, err
+	}
 	if h.lazily(owner.State()) {
 		return h.lazyStart(ctx, owner, t, nil)
 	}
