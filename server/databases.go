@@ -152,7 +152,7 @@ func (c *call) query(known func(string) bool) (url.Values, error) {
 
 func (s *Server) listDatabases(c *call) error {
 	q, err := c.query(func(k string) bool {
-		return k == "prefix" || k == "state" || k == "limit" || k == "cursor" || strings.HasPrefix(k, "metadata.")
+		return k == "prefix" || k == "state" || k == "limit" || k == "cursor" || metadataKey(k) != ""
 	})
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func (s *Server) listDatabases(c *call) error {
 	}
 	f := tonbo.Filter{Prefix: q.Get("prefix"), State: q.Get("state")}
 	for k := range q {
-		if name, ok := strings.CutPrefix(k, "metadata."); ok {
+		if name := metadataKey(k); name != "" {
 			if f.Metadata == nil {
 				f.Metadata = map[string]string{}
 			}
@@ -190,6 +190,18 @@ func (s *Server) listDatabases(c *call) error {
 		answer.Data = append(answer.Data, viewDatabase(d))
 	}
 	return c.json(http.StatusOK, answer)
+}
+
+// metadataKey is the key of a filter metadata.key=value, or metadata[key]=value, as generated clients spell it. "": it is none.
+func metadataKey(parameter string) string {
+	if k, ok := strings.CutPrefix(parameter, "metadata."); ok {
+		return k
+	}
+	k, ok := strings.CutPrefix(parameter, "metadata[")
+	if k, closed := strings.CutSuffix(k, "]"); ok && closed {
+		return k
+	}
+	return ""
 }
 
 // list returns the first databases behind after that the filter picks and the key reaches. For a narrowed key it looks at nothing but what it reaches, so that what others have costs no time either.

@@ -65,7 +65,6 @@ type Key struct {
 	CreatedBy string    // the key that made it; "": the account's first
 	RotatedAt time.Time // zero: never
 	State     string    // of a listing: StateActive, StateExpired or StateRevoked
-	secret    [32]byte  // SHA-256
 }
 
 // Narrowed tells whether the key reaches some names only. Such a key never creates or deletes a database, and makes no keys.
