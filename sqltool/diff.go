@@ -11,8 +11,7 @@ import (
 	"github.com/tonbo-go/tonbo"
 )
 
-// Diff returns the tool diff: it tells what has changed in db, which must be a database of c, since a state that [Checkpoint] labelled with the same prefix, or with an empty label since start: the point that a scratch fork began at, say. A nil
-// start: an empty label is none. tonbo's own tables are left out. Of l, Rows (default 50), Bytes, CellBytes, Time and Memory count; all rows that differ are counted, whatever is shown.
+// Diff returns the tool diff: it tells what has changed in db, which must be a database of c, since a state that [Checkpoint] labelled with the same prefix, or without a label since start: the point that a scratch fork began at, say; nil: there must be a label. tonbo's own tables are left out. Of l, Rows (default 50), Bytes, CellBytes, Time and Memory count; all rows that differ are counted, whatever is shown.
 func Diff(c *tonbo.Client, db *tonbo.DB, prefix string, start tonbo.Source, l Limits) (*Tool, error) {
 	l.Rows = or(l.Rows, 50)
 	l, err := l.withDefaults()
@@ -23,15 +22,20 @@ func Diff(c *tonbo.Client, db *tonbo.DB, prefix string, start tonbo.Source, l Li
 	d.turn <- struct{}{}
 	label := "as given to checkpoint"
 	if start != nil {
-		label += "; empty: since the beginning of the task"
+		label += "; without: since the beginning of the task"
 	}
 	return &Tool{
 		Name:        "diff",
 		Description: fmt.Sprintf("Tells what has changed in the database of this task since the state that has this label, as JSON: changes of the schema, and for each table how many rows were inserted, updated and deleted, with at most %d of them.", l.Rows),
-		Schema:      schema(property{"label", label}),
+		Schema:      schema(property{name: "label", description: label, optional: start != nil}),
 		ReadOnly:    true,
 		call: func(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
 			in, bad := decode(input, maxLabel, "label")
+			if bad != nil && start != nil {
+				if none, err := decode(input, maxLabel); err == nil {
+					in, bad = none, nil
+				}
+			}
 			if bad != nil {
 				return failed(bad)
 			}
@@ -74,6 +78,8 @@ func (d *differ) call(ctx context.Context, label string) (json.RawMessage, error
 		err = &Error{Message: "a virtual table differs whose rows cannot be compared"}
 	case b.Context.Err() != nil:
 		err = context.Cause(b)
+	case label == "" && errors.Is(err, tonbo.ErrPointGone):
+		err = &Error{Message: "the state at the beginning is not kept any more", Hint: "give a label"}
 	default:
 		err = noCheckpoint(err, label)
 	}

@@ -89,7 +89,10 @@ func TestDiffTellsWhatChangedSinceALabelAndSinceTheStart(t *testing.T) {
 			t.Errorf("since %.20q: %s, %v", l, out, err)
 		}
 	}
-	for _, in := range []string{`{}`, `{"label":"before","database":"other"}`, `[]`} {
+	if out, err := tool.Call(ctx, nil); err != nil || !strings.Contains(string(out), `"deleted":1000`) {
+		t.Errorf("without a label: %s, %v", out, err)
+	}
+	for _, in := range []string{`{"label":1}`, `{"label":"before","database":"other"}`, `[]`} {
 		if out, err := tool.Call(ctx, json.RawMessage(in)); !errors.As(err, &e) {
 			t.Errorf("%s: %s, %v", in, out, err)
 		}

@@ -41,7 +41,7 @@ func Checkpoint(db *tonbo.DB, prefix string) *Tool {
 	return &Tool{
 		Name:        "checkpoint",
 		Description: "Gives the present state of the database of this task a label, to which rewind can take it back. A label that is given again means the newer state.",
-		Schema:      schema(property{"label", "a short name, such as before-migration"}),
+		Schema:      schema(property{name: "label", description: "a short name, such as before-migration"}),
 		call: func(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
 			in, bad := decode(input, maxLabel, "label")
 			if bad != nil {
@@ -64,7 +64,7 @@ func Rewind(c *tonbo.Client, db *tonbo.DB, prefix string, beside ...*Tool) *Tool
 	return &Tool{
 		Name:        "rewind",
 		Description: "Takes the database of this task back to the state that has this label. What was done since is undone.",
-		Schema:      schema(property{"label", "as given to checkpoint"}),
+		Schema:      schema(property{name: "label", description: "as given to checkpoint"}),
 		Destructive: true,
 		call: func(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
 			in, bad := decode(input, maxLabel, "label")

@@ -50,7 +50,7 @@ func New(db *tonbo.DB, l Limits) (*Tool, error) {
 	return &Tool{
 		Name:        "run_sql",
 		Description: describe(l),
-		Schema:      schema(property{"sql", "SQLite's SQL"}),
+		Schema:      schema(property{name: "sql", description: "SQLite's SQL"}),
 		ReadOnly:    l.ReadOnly,
 		Destructive: !l.ReadOnly,
 		call: func(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
@@ -87,17 +87,26 @@ func describe(l Limits) string {
 	return b.String()
 }
 
-type property struct{ name, description string }
+type property struct {
+	name, description string
+	optional          bool
+}
 
-// schema is the JSON Schema of an object of strings, all required.
+// schema is the JSON Schema of an object of strings.
 func schema(props ...property) json.RawMessage {
 	required := []string{}
 	all := map[string]any{}
 	for _, p := range props {
-		required = append(required, p.name)
+		if !p.optional {
+			required = append(required, p.name)
+		}
 		all[p.name] = map[string]string{"type": "string", "description": p.description}
 	}
-	s, err := json.Marshal(map[string]any{"type": "object", "properties": all, "required": required, "additionalProperties": false})
+	object := map[string]any{"type": "object", "properties": all, "additionalProperties": false}
+	if len(required) > 0 { // older drafts want one at least
+		object["required"] = required
+	}
+	s, err := json.Marshal(object)
 	if err != nil { // never, for these types
 		panic(err)
 	}

@@ -68,7 +68,7 @@ Exit codes: 0 ok, 1 failure, 2 usage, 3 over a threshold, 4 not found, 5 fenced 
 	f.BoolVar(&a.json, "json", false, "answer with one JSON document, lists with one on each line")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "log events to stderr")
 	root.AddCommand(
-		a.database(), a.fork(), a.rewind(), a.checkpoint(), a.log(), a.diff(), a.query(), a.instance(), a.janitor(), a.usage(), a.verify(), a.serve(), a.version(),
+		a.database(), a.fork(), a.rewind(), a.checkpoint(), a.log(), a.diff(), a.query(), a.instance(), a.janitor(), a.usage(), a.verify(), a.serve(), a.mcp(), a.version(),
 	)
 	group(root)
 	root.SetHelpCommand(helpCommand())
@@ -143,6 +143,10 @@ func (a *app) client() (*tonbo.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	return a.clientOf(o)
+}
+
+func (a *app) clientOf(o tonbo.Options) (*tonbo.Client, error) {
 	c, err := tonbo.NewClient(o)
 	if err == nil {
 		return c, nil

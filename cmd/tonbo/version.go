@@ -21,11 +21,8 @@ func (a *app) version() *cobra.Command {
 				Modified bool   `json:"modified"`
 				Go       string `json:"go"`
 				System   string `json:"system"`
-			}{Version: "(devel)", Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
+			}{Version: buildVersion(), Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
 			if info, ok := debug.ReadBuildInfo(); ok {
-				if info.Main.Version != "" {
-					v.Version = info.Main.Version
-				}
 				for _, s := range info.Settings {
 					switch s.Key {
 					case "vcs.revision":
@@ -44,4 +41,12 @@ func (a *app) version() *cobra.Command {
 			})
 		},
 	}
+}
+
+// buildVersion is the module's version that this was built from.
+func buildVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
 }
