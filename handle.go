@@ -77,7 +77,7 @@ func newHandle(name string, o Options, base remote.Store) *handle {
 	if o.tune != nil {
 		h.tune = *o.tune
 	}
-	h.store = remote.Counted(base, &h.counter)
+	h.store = remote.Counted(remote.OnBehalf(base, name), &h.counter)
 	h.pages = h.store
 	h.log = fence.New(h.store, name, fence.Options{Owner: o.Owner, Logger: o.Logger})
 	h.life, h.stop = context.WithCancel(context.Background())

@@ -183,7 +183,7 @@ func TestBadURLsSayWhatIsWrong(t *testing.T) {
 		"/just/a/path":         "s3://bucket/prefix",
 		"file://relative/path": "three slashes",
 		"file://":              "names no directory",
-		"https://example.org":  "no client for a tonbo server",
+		"https://example.org":  "no API key",
 		"s3://":                "bucket",
 		"s3://b?nonsense=1":    "nonsense",
 		"s3://b\x7f":           "URL",

@@ -1,6 +1,7 @@
 package tonbo
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,10 +27,14 @@ const (
 
 // Options of Open and NewClient. The zero value works when $TONBO_URL is set.
 type Options struct {
-	// URL is where databases live: s3://bucket/prefix, file:///dir or mem://name. Default $TONBO_URL.
+	// URL is where databases live: s3://bucket/prefix, file:///dir, mem://name, or a tonbo server: https://host, http://127.0.0.1:port, unix:///socket. Default $TONBO_URL.
 	URL string
 	// Remote is used instead of URL.
 	Remote remote.Store
+	// APIKey is the key for a server, tbo_... Default $TONBO_API_KEY.
+	APIKey string
+	// Token is asked for the key instead of APIKey, and again when the server has refused the one that it said.
+	Token func(context.Context) (string, error)
 	// Dir holds local copies, one folder a database. Default $TONBO_DIR, else the user's cache directory + /tonbo, else the temporary directory + /tonbo.
 	Dir string
 	// SharedCache bounds the folder .blocks in Dir, in bytes, where handles of forks, and read-only ones, share what they fetch: forks of one database on one
@@ -99,7 +104,10 @@ func (o Options) withDefaults() (Options, error) {
 			o.URL = os.Getenv("TONBO_URL")
 		}
 		if o.URL == "" {
-			return o, errors.New("no remote: set Options.URL or $TONBO_URL (s3://bucket/prefix, file:///dir, mem://name), or Options.Remote")
+			return o, errors.New("no remote: set Options.URL or $TONBO_URL (s3://bucket/prefix, file:///dir, mem://name, https://host), or Options.Remote")
+		}
+		if o.APIKey == "" && o.Token == nil {
+			o.APIKey = os.Getenv("TONBO_API_KEY")
 		}
 	}
 	if o.Dir == "" {

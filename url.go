@@ -12,11 +12,12 @@ import (
 
 	"github.com/tonbo-go/tonbo/remote"
 	"github.com/tonbo-go/tonbo/remote/dir"
+	"github.com/tonbo-go/tonbo/remote/gateway"
 	"github.com/tonbo-go/tonbo/remote/mem"
 	"github.com/tonbo-go/tonbo/remote/s3"
 )
 
-// stores keeps one store for each URL and set of store settings in the environment: handles share connections and credentials, and an account's first use is probed once.
+// stores keeps one store for each URL and set of store settings in the environment: those with the same key share connections and credentials, and an account's first use is probed once.
 var stores struct {
 	sync.Mutex
 	m map[string]remote.Store
@@ -27,9 +28,12 @@ func openStore(ctx context.Context, o Options) (remote.Store, error) {
 	if o.Remote != nil {
 		return o.Remote, nil
 	}
+	if o.Token != nil { // no two functions are known to be the same
+		return parseURL(ctx, o)
+	}
 	stores.Lock()
 	defer stores.Unlock()
-	key := o.URL
+	key := o.URL + "\x00" + o.APIKey
 	for _, name := range []string{"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_PROFILE", "AWS_CA_BUNDLE"} {
 		key += "\x00" + os.Getenv(name)
 	}
@@ -73,7 +77,7 @@ func parseURL(ctx context.Context, o Options) (remote.Store, error) {
 	case "mem":
 		return mem.Named(u.Host + u.Path), nil
 	case "http", "https", "unix":
-		return nil, fmt.Errorf("remote URL %s: %w: this version has no client for a tonbo server; use s3://, file:// or mem://", o.URL, ErrUnsupported)
+		return gateway.Open(o.URL, gateway.Options{APIKey: o.APIKey, Token: o.Token, Logger: o.Logger})
 	}
-	return nil, fmt.Errorf("remote URL %q: want s3://bucket/prefix, file:///dir or mem://name", o.URL)
+	return nil, fmt.Errorf("remote URL %q: want s3://bucket/prefix, file:///dir, mem://name, https://host or unix:///socket", u.Redacted())
 }

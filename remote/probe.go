@@ -37,7 +37,7 @@ const probeTimeout = 30 * time.Second
 func Probe(ctx context.Context, s Store) error { return probe(ctx, s, true) }
 
 // ProbeOnce is [Probe] at the price of an Open: on a new location its 4 requests, on one in use a single create that is
-// refused, and none when this process has already seen this very store value pass ([Counted] is looked through; callers that
+// refused, and none when this process has already seen this very store value pass ([Counted] and [OnBehalf] are looked through; callers that
 // make a new Store for each handle pay one request for each).
 //
 // It may run beside an Open's first reads, but must have returned before the first create that decides anything. Who only
@@ -171,12 +171,15 @@ type probed struct {
 }
 
 func (m *probeMemory) of(s Store) *probed {
-	for {
-		c, ok := s.(counted)
-		if !ok {
-			break
+	for wrapped := true; wrapped; {
+		switch w := s.(type) {
+		case counted:
+			s = w.Store
+		case behalf:
+			s = w.Store
+		default:
+			wrapped = false
 		}
-		s = c.Store
 	}
 	if !reflect.ValueOf(s).Comparable() {
 		return nil

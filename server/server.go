@@ -24,6 +24,9 @@ type Options struct {
 	tonbo.Options               // the account: URL or Remote; Dir for what the server reads itself; Logger for the server, too
 	Timeout       time.Duration // of a request, and of each read and write of those that stream; default 60 s
 	MaxBody       int64         // bytes of a request's body on routes of the control plane; default 1 MiB
+	MaxObject     int64         // bytes of an object on the data plane; default 64 MiB, which is more than the library makes
+	MaxMemory     int64         // bytes of objects in memory at once, of uploads and downloads together; default 256 MiB, and at least two of the largest objects. One key has at most half of it
+	KeyRate       float64       // requests a second on the data plane of one key; default 5,000; < 0: any number
 	KeyCache      time.Duration // how long a verdict on a key may be used again; default 3 s, at most 5 s; < 0: each request asks the remote
 	Concurrency   int           // queries, exports and checkpoints at once; default 8. A query may use 48 MiB of memory, an export the room of its database in Dir
 	MetricsKey    bool          // /metrics needs a key that is not narrowed, as /v1/usage does; default: it needs none
@@ -61,8 +64,8 @@ type Server struct {
 
 // New returns the server of an account. It sends no request.
 func New(o Options) (*Server, error) {
-	if o.Timeout < 0 || o.MaxBody < 0 || o.Concurrency < 0 {
-		return nil, errors.New("server: Options.Timeout, MaxBody and Concurrency are not negative")
+	if o.Timeout < 0 || o.MaxBody < 0 || o.Concurrency < 0 || o.MaxObject < 0 || o.MaxMemory < 0 {
+		return nil, errors.New("server: Options.Timeout, MaxBody, Concurrency, MaxObject and MaxMemory are not negative")
 	}
 	if o.KeyCache > maxKeyCache {
 		return nil, fmt.Errorf("server: Options.KeyCache is %s: at most %s, by which a revoked key is refused everywhere", o.KeyCache, maxKeyCache)
