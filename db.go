@@ -16,16 +16,14 @@ import (
 // A COMMIT returns as soon as the local copy has it (Options.Strict: when the remote has it). [DB.Synced] is the acknowledgement.
 type DB struct {
 	*sql.DB
-	h          *handle
-	lease      func() error // set by Ensure: gives a shared handle back, instead of Close
-	generation uint64       // of a lease: the writer's, when it was made
-	told       int64        // of a lease: losses that it has nothing to do with
+	h     *handle
+	lease *lease // set by Ensure: the handle is shared
 }
 
 // outdated tells that commits which this DB may have made were set aside, and that the handle was taken back since (another Ensure of the key did that): what it is asked to acknowledge is not in the remote.
 func (db *DB) outdated() error {
 	h := db.h
-	if db.lease == nil || h.losses.Load() == db.told {
+	if db.lease == nil || h.losses.Load() == db.lease.told {
 		return nil
 	}
 	var fenced *FencedError
@@ -38,9 +36,13 @@ func (db *DB) outdated() error {
 // lossError says that commits were set aside, and the handle taken back.
 func (db *DB) lossError() error {
 	h := db.h
+	var generation uint64
+	if db.lease != nil {
+		generation = db.lease.generation
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return &FencedError{Name: h.name, Generation: db.generation, ByGeneration: h.owner.Generation(), By: h.o.Owner, At: h.owner.Entry().Time, Lost: h.lost}
+	return &FencedError{Name: h.name, Generation: generation, ByGeneration: h.owner.Generation(), By: h.o.Owner, At: h.owner.Entry().Time, Lost: h.lost}
 }
 
 // syncedSince is Synced for a commit that was made in an epoch of the handle: a Reopen since may have set it aside.
@@ -59,10 +61,15 @@ const (
 )
 
 func newDB(h *handle) *DB {
-	db := sql.OpenDB(&connector{h: h, closes: true})
+	h.pool = newPool(&connector{h: h, closes: true})
+	return &DB{DB: h.pool, h: h}
+}
+
+func newPool(c *connector) *sql.DB {
+	db := sql.OpenDB(c)
 	db.SetMaxIdleConns(maxIdleConns)
 	db.SetConnMaxIdleTime(maxConnIdleTime)
-	return &DB{DB: db, h: h}
+	return db
 }
 
 // Synced returns nil only when the remote durably holds every commit that returned before the call, and a round trip that began after the
@@ -82,6 +89,13 @@ func (db *DB) Synced(ctx context.Context) error {
 
 // acknowledge runs sync, which asks the remote, and lets its nil stand only if nothing was set aside meanwhile: a Reopen that runs beside it, or that it waits for, may have done that with the caller's commits.
 func (db *DB) acknowledge(sync func() error) error {
+	if err := db.live(); err != nil {
+		return err
+	}
+	return db.acknowledged(sync)
+}
+
+func (db *DB) acknowledged(sync func() error) error {
 	losses := db.h.losses.Load()
 	if err := db.outdated(); err != nil {
 		return err
@@ -124,11 +138,19 @@ func (db *DB) Gate(ctx context.Context, fn func() error) error {
 func (db *DB) Done() <-chan struct{} {
 	db.h.mu.Lock()
 	defer db.h.mu.Unlock()
+	if db.lease != nil {
+		return db.lease.done
+	}
 	return db.h.done
 }
 
 // Err returns nil while this handle can commit, as far as it knows, and then why it cannot: a [*FencedError], [ErrClosed], [ErrCorrupt].
-func (db *DB) Err() error { return db.h.ended() }
+func (db *DB) Err() error {
+	if err := db.live(); err != nil {
+		return err
+	}
+	return db.h.ended()
+}
 
 // Connector returns a connector to the same database, for sql.OpenDB and what wraps it (tracing, metrics). Close its pools before the DB; closing them
 // does not close the DB.
@@ -136,7 +158,7 @@ func (db *DB) Connector() driver.Connector {
 	if db.h.ro != nil {
 		return sharedConnector{&roConnector{db.h.ro}}
 	}
-	return &connector{h: db.h}
+	return &connector{h: db.h, lease: db.lease}
 }
 
 // sharedConnector hides the Close of a connector whose pool does not own the handle.
@@ -146,7 +168,7 @@ type sharedConnector struct{ driver.Connector }
 // in the local copy, where the next Open in this directory finds it. A second Close does nothing.
 func (db *DB) Close() error {
 	if db.lease != nil {
-		return db.lease()
+		return db.lease.leave(true)
 	}
 	err := db.DB.Close() // closes the connector, if this is its pool
 	if db.h.ro != nil {
@@ -198,6 +220,9 @@ func (db *DB) Status() Status {
 	owner, vdb := h.owner, h.vdb
 	s := Status{Name: h.name, ColdStart: h.cold, Lost: h.lost, Strict: h.o.Strict, Err: h.err}
 	h.mu.Unlock()
+	if err := db.live(); err != nil {
+		s.Err = err
+	}
 	last := owner.Last()
 	s.ID, s.Generation, s.Slot = owner.ID().String(), owner.Generation(), owner.Slot()
 	s.Point = Point{ID: s.ID, Slot: last.Slot, Generation: last.Generation, Time: last.Time, Label: last.Label}
@@ -221,6 +246,9 @@ func (db *DB) Reopen(ctx context.Context) error {
 	}
 	if ctx.Value(inStep{db.h}) != nil {
 		return wrap(db.h.name, "reopen", errors.New("it was called from within a transaction of this handle, a Step's or a Migrate's, which it would wait for"))
+	}
+	if err := db.live(); err != nil {
+		return wrap(db.h.name, "reopen", err)
 	}
 	return wrap(db.h.name, "reopen", db.h.reopen(ctx, db.DB))
 }
@@ -285,14 +313,19 @@ func (h *handle) reopen(ctx context.Context, pool *sql.DB) error {
 	defer h.mu.Unlock()
 	if h.err != nil {
 		h.err, h.done = nil, make(chan struct{})
+		for l := range h.leases {
+			l.done = make(chan struct{})
+		}
 	}
 	return nil
 }
 
 // drain waits until no SQLite connection is open.
 func (h *handle) drain(ctx context.Context, pool *sql.DB) error {
-	pool.SetMaxIdleConns(-1)
-	defer pool.SetMaxIdleConns(maxIdleConns)
+	for _, p := range h.pools(pool) {
+		p.SetMaxIdleConns(-1)
+		defer p.SetMaxIdleConns(maxIdleConns)
+	}
 	t := time.NewTicker(2 * time.Millisecond)
 	defer t.Stop()
 	for {

@@ -83,6 +83,9 @@ func (db *DB) diffSide(ctx context.Context) (*diffSide, error) {
 			release: func() error { r.release(p); return nil },
 		}, nil
 	}
+	if err := db.live(); err != nil {
+		return nil, err
+	}
 	if _, err := h.enter(ctx); err != nil {
 		return nil, err
 	}

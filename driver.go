@@ -130,12 +130,13 @@ func From(db *sql.DB) *DB {
 	if err != nil {
 		return nil
 	}
-	return &DB{DB: db, h: h}
+	return &DB{DB: db, h: h, lease: d.c.lease}
 }
 
 // connector connects to one database.
 type connector struct {
-	closes bool // Close closes the handle
+	closes bool   // Close closes the handle, or gives the lease back
+	lease  *lease // whose connections it makes; nil: none's
 
 	name string // opened with the first connection, when h is nil
 	o    Options
@@ -166,16 +167,24 @@ func (c *connector) handle(ctx context.Context) (*handle, error) {
 func (c *connector) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.closes || c.h == nil {
+	switch {
+	case !c.closes || c.h == nil:
+		return nil
+	case c.lease == nil:
+		return c.h.close()
+	case c.lease.gone.Load(): // that is who closes the pool
 		return nil
 	}
-	return c.h.close()
+	return c.lease.leave(true)
 }
 
 // Connect implements [driver.Connector].
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	h, err := c.handle(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := c.lease.over(h); err != nil {
 		return nil, err
 	}
 	epoch, err := h.enter(ctx)
@@ -192,7 +201,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		}
 		return nil, h.reason(err)
 	}
-	return &conn{Conn: inner, h: h, epoch: epoch, done: func() { h.conns.Add(-1) }}, nil
+	return &conn{Conn: inner, h: h, epoch: epoch, lease: c.lease, done: func() { h.conns.Add(-1) }}, nil
 }
 
 // enter counts a connection that is about to be made, when there is no Reopen.
@@ -301,6 +310,7 @@ type conn struct {
 	h     *handle
 	epoch int64
 	done  func() // when it is closed
+	lease *lease // that it is of; nil: none
 	steps stepStmts
 }
 
@@ -312,7 +322,10 @@ var (
 	_ driver.Validator         = (*conn)(nil)
 )
 
-func (c *conn) stale() bool { return c.epoch != c.h.epoch.Load() }
+func (c *conn) stale() bool { return c.epoch != c.h.epoch.Load() || c.over() != nil }
+
+// over returns ErrClosed when the DB that the connection is of has been closed and the handle has not, which would refuse by itself.
+func (c *conn) over() error { return c.lease.over(c.h) }
 
 // ResetSession keeps connections from before a re-open out of use.
 func (c *conn) ResetSession(context.Context) error {
@@ -334,22 +347,31 @@ func (c *conn) Close() error {
 }
 
 func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
+	if err := c.over(); err != nil {
+		return nil, err
+	}
 	t, err := c.Conn.BeginTx(ctx, o)
 	if err != nil {
 		return nil, c.h.reason(err)
 	}
-	return tx{t, c.h}, nil
+	return tx{t, c}, nil
 }
 
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	if err := c.over(); err != nil {
+		return nil, err
+	}
 	s, err := c.Conn.PrepareContext(ctx, query)
 	if err != nil {
 		return nil, c.h.reason(err)
 	}
-	return &stmt{s.(sqliteStmt), c.h}, nil
+	return &stmt{s.(sqliteStmt), c}, nil
 }
 
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if err := c.over(); err != nil {
+		return nil, err
+	}
 	r, err := c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
 	if err != nil {
 		return nil, c.h.reason(err)
@@ -363,10 +385,15 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 
 type tx struct {
 	driver.Tx
-	h *handle
+	c *conn
 }
 
-func (t tx) Commit() error { return t.h.reason(t.Tx.Commit()) }
+func (t tx) Commit() error {
+	if err := t.c.over(); err != nil {
+		return errors.Join(err, t.Rollback())
+	}
+	return t.c.h.reason(t.Tx.Commit())
+}
 
 // sqliteStmt is what the driver's statements implement.
 type sqliteStmt interface {
@@ -378,24 +405,30 @@ type sqliteStmt interface {
 
 type stmt struct {
 	sqliteStmt
-	h *handle
+	c *conn
 }
 
 func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	if err := s.c.over(); err != nil {
+		return nil, err
+	}
 	r, err := s.sqliteStmt.ExecContext(ctx, args)
 	if err != nil {
-		return nil, s.h.reason(err)
+		return nil, s.c.h.reason(err)
 	}
 	return r, nil
 }
 
 func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	if err := s.c.over(); err != nil {
+		return nil, err
+	}
 	r, err := s.sqliteStmt.QueryContext(ctx, args)
 	if err != nil {
-		return nil, s.h.reason(err)
+		return nil, s.c.h.reason(err)
 	}
-	rs := &rows{r.(sqliteRows), s.h}
-	if s.h.ro != nil {
+	rs := &rows{r.(sqliteRows), s.c.h}
+	if s.c.h.ro != nil {
 		return begun(rs)
 	}
 	return rs, nil

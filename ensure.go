@@ -166,17 +166,18 @@ func (i *Instances) ensure(ctx context.Context, key string, o EnsureOptions) (*I
 			in.Started = Created
 		}
 		// (5) Its version, under the fence.
+		db := i.lease(id, h)
 		if b.Kind == catalog.Failing {
 			_, _, err = i.append(ctx, key, b, catalog.Binding{Kind: catalog.Bound, Generation: b.Generation, Name: b.Name, ID: b.ID})
 		}
 		if err == nil {
-			in.Version, err = h.db.migrate(context.WithValue(ctx, inMigration{i, key}, true), o.Version, o.Migrate)
+			in.Version, err = db.migrate(context.WithValue(ctx, inMigration{i, key}, true), o.Version, o.Migrate)
 		}
 		if err == nil {
-			in.DB = i.lease(id, h)
+			in.DB = db
 			return in, nil
 		}
-		rerr := i.release(id, h)
+		rerr := db.lease.leave(false)
 		if errors.Is(err, ErrFenced) && try < 100 { // another process has asked at the same moment: it may be migrating. Let it come to its end
 			if err := pause(ctx, time.Duration(1+mathrand.IntN(20<<min(try, 6)))*time.Millisecond); err != nil {
 				return nil, err

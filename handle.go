@@ -2,6 +2,7 @@ package tonbo
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"sync"
@@ -46,8 +47,10 @@ type handle struct {
 	fencing chan struct{} // closed when the consequences of being fenced are drawn; nil: not fenced
 	cold    bool          // the local copy was rebuilt
 	closed  bool
-	discard bool          // close throws the local copy away, with what was not shipped
-	moving  chan struct{} // while a Reopen runs; closed when it has ended
+	discard bool                // close throws the local copy away, with what was not shipped
+	moving  chan struct{}       // while a Reopen runs; closed when it has ended
+	leases  map[*lease]struct{} // that share it; nil: none
+	pool    *sql.DB             // that Open has made; nil: another
 
 	shut   context.CancelFunc // ends opened
 	opened context.Context    // until Close is called
@@ -173,6 +176,9 @@ func (h *handle) end(err error, lost string) {
 	if h.err == nil {
 		h.err = err
 		close(h.done)
+		for l := range h.leases {
+			close(l.done)
+		}
 	}
 	if lost != "" {
 		h.lost = lost

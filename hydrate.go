@@ -26,6 +26,9 @@ const (
 // the fetching. [ErrCorrupt]: the remote lacks a page, or the whole is not what its writer shipped. A ctx that ends first leaves the fetching under way; its error
 // tells what is in the way.
 func (db *DB) Hydrated(ctx context.Context) error {
+	if err := db.live(); err != nil {
+		return wrap(db.h.name, "hydrate", err)
+	}
 	return wrap(db.h.name, "hydrate", db.h.hydrated(ctx))
 }
 

@@ -33,7 +33,7 @@ type Instance struct {
 	Generation uint64 // 1 for the key's first database, one more for each that takes its place. Not the writer's generation of [Status]
 	Version    string // as its last Ensure with a version left it; "" from Get
 	Started    Started
-	DB         *DB // open; from Get, Bind and Replace nil. Close it: the last Close in a process closes the handle that its Ensures share
+	DB         *DB // open; from Get, Bind and Replace nil. Close it: it refuses everything then ([ErrClosed]), a COMMIT of a transaction left open too, and the last Close in a process closes the handle that its Ensures share
 }
 
 // SessionID is the session that a thread's next step runs in: "<thread>-<version>", or the thread when the database has no version. See [DB.Step].
@@ -144,35 +144,6 @@ func (i *Instances) release(id fence.ID, h *sharing) error {
 	delete(i.open, id)
 	close(h.closed)
 	return err
-}
-
-// lease makes a DB of the handle from the reference that the caller has. Its Close acknowledges what was committed before it, as every Close does, and gives the reference back.
-func (i *Instances) lease(id fence.ID, h *sharing) *DB {
-	db := &DB{DB: h.db.DB, h: h.db.h, told: h.db.h.losses.Load(), generation: h.db.Status().Generation}
-	db.lease = sync.OnceValue(func() error {
-		err := db.outdated()
-		if commits, _ := db.h.pending(); err == nil && commits > 0 {
-			if ended := db.h.ended(); ended != nil {
-				err = db.h.unsynced("close", ended)
-			} else {
-				ctx, cancel := context.WithTimeout(context.Background(), db.h.o.SyncTimeout)
-				err = db.h.unsynced("close", db.Synced(ctx))
-				cancel()
-			}
-		}
-		if err == nil { // a whole Reopen may have come in between
-			err = db.outdated()
-		}
-		var fenced *FencedError
-		if ended := db.h.ended(); err == nil && errors.As(ended, &fenced) && (fenced.Lost != "" || fenced.aside != nil) {
-			err = ended
-		}
-		if cerr := i.release(id, h); err == nil {
-			err = cerr
-		}
-		return err
-	})
-	return db
 }
 
 func (i *Instances) bindings(key string) catalog.Bindings {

@@ -45,6 +45,9 @@ func Promote(ctx context.Context, dst *DB, cs *ChangeSet, o PromoteOptions) (Poi
 	if h.ro != nil {
 		return Point{}, wrap(h.name, "promote", ErrReadOnly)
 	}
+	if err := dst.live(); err != nil {
+		return Point{}, wrap(h.name, "promote", err)
+	}
 	// (1) Somebody has seen what is going to be done.
 	if o.Approve != nil {
 		if err := o.Approve(cs); err != nil {

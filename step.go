@@ -70,6 +70,9 @@ func (db *DB) Step(ctx context.Context, thread, id string, fn func(context.Conte
 	if ctx.Value(inStep{h}) != nil {
 		return Step{}, wrap(h.name, "step", errors.New("Step was called from within a step's function, which has the transaction already: take one step after the other"))
 	}
+	if err := db.live(); err != nil {
+		return Step{}, wrap(h.name, "step", err)
+	}
 	for _, p := range [...][2]string{{"thread", thread}, {"id", id}} {
 		if s := p[1]; s == "" || len(s) > 256 || !utf8.ValidString(s) {
 			return Step{}, wrap(h.name, "step", invalid(p[0], "%.40q: want 1 to 256 bytes of UTF-8", s))
