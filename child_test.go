@@ -32,6 +32,7 @@ type job struct {
 	Sync           int           // Synced after every n-th one, 0: never
 	Wait           int           // after that many say "wait", and go on when a line comes in on standard input
 	Large          bool          // some transactions are large
+	Checkpoints    bool          // in the background, a few pages each; otherwise COMMITs make them
 	Strict         bool          // Options.Strict
 	Lazy           bool          // Options.Hydration = HydrateNone, and a part of the table ballast is read first
 	Promote        string        // a file beside the machines' directories with a change set, which is promoted first
@@ -137,6 +138,10 @@ func (c *child) run() error {
 	ctx := context.Background()
 	o := tonbo.Options{URL: c.URL, Dir: c.Dir, Strict: c.Strict, SyncEvery: c.Beside, SyncTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Pragmas: map[string]string{"wal_autocheckpoint": "30", "cache_size": "12"}}
+	if c.Checkpoints {
+		delete(o.Pragmas, "wal_autocheckpoint")
+		o = o.Checkpointing(8 * 4096)
+	}
 	if c.Request > 0 || c.Loop == 0 {
 		store, err := openURL(ctx, c.URL)
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/tonbo-go/tonbo/internal/layout"
 )
 
-// tuning says when the tail is merged into a base. The tail is what a cold start reads entry by entry; a base costs three requests or more.
+// tuning says when work in the background begins: above all, when the tail is merged into a base. The tail is what a cold start reads entry by entry; a base costs three requests or more.
 type tuning struct {
 	entries int              // entries in the tail
 	bytes   int64            // of their payloads
@@ -20,10 +20,11 @@ type tuning struct {
 	after   time.Duration    // without a commit: nothing else is going on
 	collect time.Duration    // how often an owner collects
 	now     func() time.Time // for bases and collection
+	wal     int              // bytes of the write-ahead log that are not in the main file: a checkpoint begins in the background
 	slots   uint64           // of the log since the last base, whatever is in them: its horizon rises with bases alone, and they list its labels
 }
 
-var defaultTuning = tuning{entries: 128, bytes: 4 << 20, settle: 4, after: 2 * time.Second, slots: 128, collect: time.Hour, now: time.Now}
+var defaultTuning = tuning{entries: 128, bytes: 4 << 20, settle: 4, after: 2 * time.Second, slots: 128, wal: checkpointAfter, collect: time.Hour, now: time.Now}
 
 // maxMarks bounds how finely a manifest remembers which slot was when.
 const maxMarks = 256
@@ -114,6 +115,7 @@ func (h *handle) startCompaction(settle float64) {
 		defer h.background.Done()
 		defer close(done)
 		defer cancel()
+		defer h.rest()
 		if err := h.compact(ctx, settle); err != nil && ctx.Err() == nil && h.ended() == nil {
 			h.o.Logger.Warn("compaction failed; it is tried again after later commits", "event", "compaction_failed", "database", h.name, "error", err)
 		}

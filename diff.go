@@ -93,7 +93,7 @@ func (db *DB) diffSide(ctx context.Context) (*diffSide, error) {
 	st := db.Status()
 	return &diffSide{
 		h: h, uri: fileURI(vdb.Path(), "vfs="+vfs.Name+"&mode=rw&tonbo="+vdb.Token()), is: sideOf(h.name, st.Point, st.PendingCommits > 0), pages: &ownerPages{h: h, vdb: vdb},
-		release: func() error { h.conns.Add(-1); return nil },
+		release: func() error { h.disconnected(); return nil },
 	}, nil
 }
 

@@ -193,7 +193,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	inner, err := h.connect(ctx)
 	if err != nil {
-		h.conns.Add(-1)
+		h.disconnected()
 		if errors.Is(err, sqlite3.CANTOPEN) { // the file is not observed now: closed or re-opened meanwhile, or a Reopen failed
 			if ended := h.ended(); ended != nil {
 				return nil, ended
@@ -201,7 +201,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		}
 		return nil, h.reason(err)
 	}
-	return &conn{Conn: inner, h: h, epoch: epoch, lease: c.lease, done: func() { h.conns.Add(-1) }}, nil
+	return &conn{Conn: inner, h: h, epoch: epoch, lease: c.lease, done: h.disconnected}, nil
 }
 
 // enter counts a connection that is about to be made, when there is no Reopen.
@@ -228,6 +228,24 @@ func (h *handle) enter(ctx context.Context) (epoch int64, err error) {
 	}
 }
 
+// disconnected counts a connection that is closed.
+func (h *handle) disconnected() {
+	if h.conns.Add(-1) == 0 {
+		h.rest()
+	}
+}
+
+// rest gives up, when no connection is open, what an idle database can do without: with the last connection, and after what was done without one.
+func (h *handle) rest() {
+	if h.conns.Load() > 0 || h.ro != nil {
+		return
+	}
+	if _, vdb := h.current(); vdb != nil {
+		vdb.Rest()
+	}
+	h.dir.Rest()
+}
+
 // connect opens a SQLite connection to the local copy.
 func (h *handle) connect(ctx context.Context) (sqlitedriver.Conn, error) {
 	_, vdb := h.current()
@@ -247,13 +265,19 @@ func (h *handle) connect(ctx context.Context) (sqlitedriver.Conn, error) {
 	return sc, nil
 }
 
-// pragmas spells the connection's pragmas as parameters of the driver.
-func (h *handle) pragmas() string {
+// pragmas spells the connection's pragmas as parameters of the driver; with only, no others than these.
+func (h *handle) pragmas(only ...string) string {
 	pragmas := map[string]string{"busy_timeout": "60000", "synchronous": "normal"}
+	if _, vdb := h.current(); vdb != nil {
+		pragmas["wal_autocheckpoint"] = autocheckpoint(vdb.PageSize())
+	}
 	for k, v := range h.o.Pragmas {
 		if k = strings.ToLower(k); k != "page_size" { // the database has its own
 			pragmas[k] = v
 		}
+	}
+	if len(only) > 0 {
+		maps.DeleteFunc(pragmas, func(k, _ string) bool { return !slices.Contains(only, k) })
 	}
 	var query []string
 	names := slices.Sorted(maps.Keys(pragmas))

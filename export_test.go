@@ -18,6 +18,24 @@ func (o Options) Tuned(entries int, after time.Duration) Options {
 	return o
 }
 
+// Checkpointing makes checkpoints begin in the background after so many bytes of write-ahead log.
+func (o Options) Checkpointing(bytes int) Options {
+	t := defaultTuning
+	if o.tune != nil {
+		t = *o.tune
+	}
+	t.wal = bytes
+	o.tune = &t
+	return o
+}
+
+// Checkpoints tells whether checkpoints are made in the background.
+func (db *DB) Checkpoints() bool {
+	db.h.mu.Lock()
+	defer db.h.mu.Unlock()
+	return db.h.checkpoints != nil
+}
+
 // Unsettled makes Close leave the log as it is.
 func (o Options) Unsettled() Options {
 	t := defaultTuning

@@ -59,7 +59,8 @@ type handle struct {
 	behind   error     // guarded by round: the remote holds a transaction that was rolled back here
 	tail     tail      // guarded by round
 
-	lazy *lazy // brings absent pages, nil when all are here; guarded by mu
+	lazy        *lazy         // brings absent pages, nil when all are here; guarded by mu
+	checkpoints *checkpointer // nil when Options.Pragmas sets wal_autocheckpoint; guarded by mu
 
 	ro *reader // set when the handle is read-only: it has no owner then
 
@@ -238,6 +239,7 @@ func (h *handle) close() error {
 	vdb.Refuse(closing)
 	fault("close:refused")
 	h.stopCompaction()
+	h.stopCheckpoints()
 	// (2) Ship the last ones, in the close entry.
 	var err error
 	if discard {

@@ -214,6 +214,7 @@ func (h *handle) detach() error {
 	vdb, lazy := h.vdb, h.lazy
 	h.lazy = nil
 	h.mu.Unlock()
+	h.stopCheckpoints()
 	err := vdb.Detach()
 	if lazy != nil {
 		err = errors.Join(err, lazy.close())
@@ -263,9 +264,15 @@ func (h *handle) attach(ctx context.Context, owner *fence.Owner, l *local, cold 
 		source = lazy
 	}
 	_, shipped, _ := h.dir.Position()
+	var checkpoints *checkpointer
+	var committed, yield func()
+	if !h.ownCheckpoints() {
+		checkpoints = newCheckpointer(h)
+		committed, yield = checkpoints.committed, checkpoints.yield
+	}
 	vdb, err := vfs.Attach(h.dir.Path(), vfs.Options{
 		PageSize: int(owner.State().PageSize), PageCount: l.pageCount, Sum: segment.PageSum,
-		Source: source, BeforeCommit: h.beforeCommit(), AfterCommit: h.committed, Behind: h.fellBehind, Fault: vfsFault,
+		Source: source, BeforeCommit: h.beforeCommit(), AfterCommit: h.committed, Committed: committed, BeforeCheckpoint: yield, Behind: h.fellBehind, Fault: vfsFault,
 		BeforeReset: func(s vfs.Spill) error {
 			fault("spill")
 			if s.MinCount < s.MaxCount {
@@ -283,6 +290,9 @@ func (h *handle) attach(ctx context.Context, owner *fence.Owner, l *local, cold 
 	if err != nil {
 		return err
 	}
+	if checkpoints != nil {
+		checkpoints.vdb = vdb
+	}
 	if l.changed {
 		vdb.MarkDirty(l.unshipped, shipped)
 		h.committed()
@@ -290,7 +300,7 @@ func (h *handle) attach(ctx context.Context, owner *fence.Owner, l *local, cold 
 	h.compactor = compactor{base: t.base}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.owner, h.vdb, h.cold, h.lazy = owner, vdb, cold, lazy
+	h.owner, h.vdb, h.cold, h.lazy, h.checkpoints = owner, vdb, cold, lazy, checkpoints
 	h.epoch.Add(1)
 	return nil
 }

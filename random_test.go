@@ -40,7 +40,7 @@ func randomLife(t *testing.T, end time.Time, sum *tally) {
 	alone := true // nobody else has had the database since home was left
 	killed, takeovers, lost := 0, 0, 0
 	for round := 0; round < 12 && (round < 2 || time.Now().Before(end)) && !t.Failed(); round++ {
-		j := job{Dir: home, Steps: 1000, Large: large, Strict: rand.IntN(6) == 0}
+		j := job{Dir: home, Steps: 1000, Large: large, Strict: rand.IntN(6) == 0, Checkpoints: rand.IntN(2) == 0}
 		if rand.IntN(2) == 0 {
 			j.Beside = time.Duration(rand.IntN(20)+1) * time.Millisecond
 		} else {

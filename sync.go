@@ -18,6 +18,7 @@ func (h *handle) syncRound(ctx context.Context) error {
 		return err
 	}
 	defer h.unlockRound()
+	defer h.rest()
 	return h.ship(ctx, fence.Commit, "")
 }
 

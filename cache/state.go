@@ -235,6 +235,9 @@ func (d *Dir) append(step string, kind recordKind, payload []byte) error {
 		return d.rewrite()
 	}
 	b, sum := appendRecord(nil, kind, d.sum, payload)
+	if err := d.openJournal(); err != nil {
+		return err
+	}
 	err := d.fault(step + ":append")
 	if err != nil {
 		d.file.WriteAt(b[:len(b)/2], d.size) // what a full disk leaves behind
@@ -248,6 +251,24 @@ func (d *Dir) append(step string, kind recordKind, payload []byte) error {
 	d.size += int64(len(b))
 	d.sum = sum
 	return d.fault(step + ":appended")
+}
+
+// openJournal opens the journal again after Rest.
+func (d *Dir) openJournal() (err error) {
+	if d.file == nil {
+		d.file, err = os.OpenFile(filepath.Join(d.path, stateName), os.O_RDWR, 0)
+	}
+	return err
+}
+
+// Rest gives up the files that are open for nothing else than the next call, which opens them again. The lock stays.
+func (d *Dir) Rest() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.file != nil && !d.stale {
+		d.file.Close() // what it holds is written, and synced where it must be
+		d.file = nil
+	}
 }
 
 func (d *Dir) rewrite() error { return d.rewriteAs("rewrite") }

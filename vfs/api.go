@@ -74,6 +74,12 @@ type Options struct {
 	// AfterCommit is called when a commit has become certain. It must return at once.
 	AfterCommit func()
 
+	// Committed is called, after AfterCommit, on the connection whose COMMIT is about to return; others may write by then. It may wait.
+	Committed func()
+
+	// BeforeCheckpoint is called when a connection compiles a PRAGMA wal_checkpoint. It may wait.
+	BeforeCheckpoint func()
+
 	// BeforeReset is called before SQLite gives up the write-ahead log's content, with what is in the main file now and not shipped: a
 	// later process could not tell it from damage otherwise. An error holds the reset back.
 	BeforeReset func(Spill) error
@@ -118,12 +124,12 @@ func Attach(path string, o Options) (*Database, error) {
 	if err != nil {
 		return nil, fmt.Errorf("attach: %w", err)
 	}
-	d := newDatabase(path, f, o)
+	f.Close() // opened again when it is first read
+	d := newDatabase(path, o)
 	registry.once.Do(func() { sqlitevfs.Register(Name, fileSystem{sqlitevfs.Find("os")}) })
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
 	if registry.m[path] != nil {
-		f.Close()
 		return nil, fmt.Errorf("attach %s: already attached", path)
 	}
 	if registry.m == nil {
@@ -148,11 +154,15 @@ func (d *Database) Detach() error {
 	registry.mu.Unlock()
 	d.ckpt.Lock()
 	defer d.ckpt.Unlock()
-	d.closeWAL()
-	if err := d.main.Close(); !errors.Is(err, os.ErrClosed) {
-		return err
+	return d.closeFiles()
+}
+
+// Rest gives up the files that are open to read pages back; they are opened again when that is next done. It does nothing while pages are being read.
+func (d *Database) Rest() {
+	if d.ckpt.TryLock() {
+		defer d.ckpt.Unlock()
+		_ = d.closeFiles() // they were only read
 	}
-	return nil
 }
 
 // Token is to be given as the URI parameter "tonbo" by whoever connects to this Database: a connection that comes too late, when it is

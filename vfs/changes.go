@@ -154,14 +154,43 @@ func (c *Changes) Len() int { return len(c.pages) }
 func (c *Changes) Pages() []uint32 { return c.pages }
 
 // Each reads the pages in ascending order. page is valid during the call. Before Release. It ends when the ctx of Take does.
+//
+// What fn does with a page takes longer than to read it. When a checkpoint waits, the rest is therefore read at once, if it is not too large, and the checkpoint let go:
+// it may be a commit's own that waits, and with it the commit.
 func (c *Changes) Each(fn func(pgno uint32, page []byte, sum uint64) error) error {
 	buf := make([]byte, c.PageSize)
-	for _, p := range c.pages {
+	for i, p := range c.pages {
+		if rest := c.pages[i:]; !c.release && c.d.waiting.Load() > 0 && int64(len(rest))*int64(c.PageSize) <= readAhead {
+			return c.eachOf(rest, fn)
+		}
 		sum, err := c.d.readPage(c.ctx, p, buf, c.places)
 		if err != nil {
 			return err
 		}
 		if err := fn(p, buf, sum); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readAhead bounds the memory, in bytes, for pages that are read at once to let a checkpoint go.
+const readAhead = 32 << 20
+
+// eachOf is Each of pages that are read before, and then released.
+func (c *Changes) eachOf(pages []uint32, fn func(pgno uint32, page []byte, sum uint64) error) error {
+	all := make([]byte, len(pages)*c.PageSize)
+	sums := make([]uint64, len(pages))
+	page := func(i int) []byte { return all[i*c.PageSize : (i+1)*c.PageSize : (i+1)*c.PageSize] }
+	for i, p := range pages {
+		var err error
+		if sums[i], err = c.d.readPage(c.ctx, p, page(i), c.places); err != nil {
+			return err
+		}
+	}
+	c.Release()
+	for i, p := range pages {
+		if err := fn(p, page(i), sums[i]); err != nil {
 			return err
 		}
 	}
@@ -310,7 +339,16 @@ func (d *Database) readMain(ctx context.Context, p uint32, buf []byte) error {
 			return err
 		}
 	}
-	return readFull(d.main, buf, off)
+	return d.readFile(buf, off)
+}
+
+// readFile reads a page as the main file has it.
+func (d *Database) readFile(buf []byte, off int64) error {
+	f, err := d.openMain()
+	if err != nil {
+		return err
+	}
+	return readFull(f, buf, off)
 }
 
 // readFull reads a page; what the file does not have yet is zero, as SQLite reads it.

@@ -17,9 +17,9 @@ import (
 type Database struct {
 	path string
 	o    Options
-	main *os.File // our own handle, for reading pages back
 
-	serial   int64 // see Token
+	serial   int64         // see Token
+	frames   atomic.Uint64 // see WALFrames: the log's number above, its frames in the lower half
 	detached atomic.Bool
 
 	lastUnsupported atomic.Pointer[error]
@@ -28,7 +28,8 @@ type Database struct {
 
 	// ckpt is held shared while pages are read back, and exclusively while the place of a committed page changes: main-file writes,
 	// restart, truncation and deletion of the write-ahead log. Commits go on meanwhile. Taken before mu.
-	ckpt sync.RWMutex
+	ckpt    sync.RWMutex
+	waiting atomic.Int32 // for ckpt, to change places
 
 	mu   sync.Mutex
 	cond *sync.Cond // on mu: uncertain has become nil, or taken, if that was a held transaction's
@@ -36,11 +37,11 @@ type Database struct {
 	// +checklocks:mu
 	wal       map[uint32]version // newest committed version of each page in the write-ahead log
 	walFile   *os.File           // our own handle, nil until needed
+	main      *os.File           // of the main file, likewise
 	salt      [8]byte            // of the write-ahead log's header
 	tail      []frame            // frames behind the last commit: the transaction being written
 	tailAt    int                // index of its first frame
 	held      heldHeader         // a frame header that waits for its page
-	frameBuf  []byte             // frame header and page, written as one
 	uncertain *commit            // commit frame written, not yet known to count
 
 	version      uint64 // rises with each commit that has become certain
@@ -88,11 +89,10 @@ type heldHeader struct {
 	bytes [frameHeaderSize]byte
 }
 
-func newDatabase(path string, main *os.File, o Options) *Database {
+func newDatabase(path string, o Options) *Database {
 	d := &Database{
-		path: path, main: main, o: o,
+		path: path, o: o,
 		wal: map[uint32]version{}, spilled: map[uint32]uint64{}, unsaved: map[uint32]struct{}{},
-		frameBuf:  make([]byte, frameHeaderSize+o.PageSize),
 		pageCount: o.PageCount, minCount: o.PageCount, shippedCount: o.PageCount,
 	}
 	d.cond = sync.NewCond(&d.mu)
@@ -144,6 +144,12 @@ func (d *Database) Pending() (commits int, bytes int64) {
 		n += d.taken.back.Len()
 	}
 	return commits, int64(n) * int64(d.o.PageSize)
+}
+
+// WALFrames tells how many frames of the write-ahead log are committed, and a number that changes when the log begins anew.
+func (d *Database) WALFrames() (serial int64, frames int) {
+	f := d.frames.Load()
+	return int64(f >> 32), int(uint32(f))
 }
 
 // PageCount is the size of the database in pages, as of the last commit.
@@ -207,6 +213,7 @@ func (d *Database) certain() {
 			d.dirty.Add(f.page)
 		}
 	}
+	d.frames.Store(d.frames.Load()>>32<<32 | uint64(uint32(c.first+len(c.frames))))
 	d.pageCount = c.pageCount
 	if !c.shipped {
 		d.minCount = min(d.minCount, c.pageCount)
@@ -223,9 +230,13 @@ func (d *Database) certain() {
 // commitPhaseTwo: the connection's transaction has ended well (SQLITE_FCNTL_COMMIT_PHASETWO).
 func (d *Database) commitPhaseTwo(by *mainFile) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.uncertain != nil && d.uncertain.by == by {
+	own := d.uncertain != nil && d.uncertain.by == by
+	if own {
 		d.certain()
+	}
+	d.mu.Unlock()
+	if own && d.o.Committed != nil {
+		d.o.Committed()
 	}
 }
 
@@ -244,10 +255,20 @@ func (d *Database) checkpointed(p []byte, off int64) {
 	d.unsaved[pgno] = struct{}{}
 }
 
+// lockPlaces takes ckpt to move committed pages, and lets who reads them back know that it waits.
+func (d *Database) lockPlaces() {
+	if d.ckpt.TryLock() {
+		return
+	}
+	d.waiting.Add(1)
+	defer d.waiting.Add(-1)
+	d.ckpt.Lock()
+}
+
 // resetWAL runs op, which ends the life of the write-ahead log's content: a restart, a truncation, a deletion. SQLite does that only
 // when all of it is in the main file.
 func (d *Database) resetWAL(op func() error) error {
-	d.ckpt.Lock()
+	d.lockPlaces()
 	defer d.ckpt.Unlock()
 	if err := d.saveSpilled(); err != nil {
 		return err
@@ -262,6 +283,7 @@ func (d *Database) resetWAL(op func() error) error {
 	}
 	d.fault("vfs:reset-done")
 	clear(d.wal)
+	d.frames.Store((d.frames.Load()>>32 + 1) << 32)
 	d.tail, d.tailAt, d.held.valid = d.tail[:0], 0, false
 	return nil
 }
@@ -306,7 +328,7 @@ func (d *Database) saveSpilled() error {
 // in the file, and nothing is fetched while a commit waits.
 func (d *Database) readNeverWritten(p uint32, buf []byte) error {
 	off := int64(p-1) * int64(d.o.PageSize)
-	read := func() error { return readFull(d.main, buf, off) }
+	read := func() error { return d.readFile(buf, off) }
 	if d.o.Source != nil {
 		return d.o.Source.Write(off, int64(d.o.PageSize), read)
 	}
@@ -345,6 +367,36 @@ func (d *Database) unshippedGrowth(low, count uint32) []uint32 {
 		}
 	}
 	return r
+}
+
+// closeFiles gives up our own handles. d.ckpt is held exclusively.
+func (d *Database) closeFiles() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closeWAL()
+	f := d.main
+	d.main = nil
+	if f == nil {
+		return nil
+	}
+	return f.Close()
+}
+
+// openMain returns our own handle of the main file. d.ckpt is held.
+func (d *Database) openMain() (*os.File, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.main == nil {
+		if d.detached.Load() {
+			return nil, ErrDetached
+		}
+		f, err := os.Open(d.path)
+		if err != nil {
+			return nil, err
+		}
+		d.main = f
+	}
+	return d.main, nil
 }
 
 // closeWAL gives up our own handle of the write-ahead log. d.ckpt is held.

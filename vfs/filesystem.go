@@ -123,7 +123,7 @@ func (f *mainFile) WriteAt(p []byte, off int64) (int, error) {
 	if !f.checkpointing {
 		return 0, f.db.unsupported("a write to the main file outside a checkpoint: the database must stay in WAL mode")
 	}
-	f.db.ckpt.Lock()
+	f.db.lockPlaces()
 	defer f.db.ckpt.Unlock()
 	if err := f.db.gone(); err != nil {
 		return 0, err
@@ -148,7 +148,7 @@ func (f *mainFile) WriteAt(p []byte, off int64) (int, error) {
 
 // Truncate ends a checkpoint: SQLite sets the file to the size of the last commit.
 func (f *mainFile) Truncate(size int64) error {
-	f.db.ckpt.Lock()
+	f.db.lockPlaces()
 	defer f.db.ckpt.Unlock()
 	if err := f.db.gone(); err != nil {
 		return err
@@ -197,6 +197,10 @@ func (f *mainFile) Pragma(name, value string) (string, error) {
 	case "journal_mode":
 		if v != "" && v != "wal" {
 			return f.db.refusePragma(name, value, "only WAL mode is replicated")
+		}
+	case "wal_checkpoint":
+		if f.db.o.BeforeCheckpoint != nil {
+			f.db.o.BeforeCheckpoint()
 		}
 	case "locking_mode":
 		if v == "exclusive" {

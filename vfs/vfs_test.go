@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/ncruces/go-sqlite3/driver"
@@ -530,5 +531,64 @@ func TestPageChangedUnderneathIsNotShipped(t *testing.T) {
 	c.Return()
 	if !errors.Is(err, vfs.ErrCorrupt) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestCheckpointsDoNotWaitForPagesToBeWorkedOn: whoever has taken changes works on them page by page, and a commit whose own checkpoint waits for that waits, too. What is
+// read is nevertheless the state of the Take, although checkpoint and new commits have overwritten it meanwhile.
+func TestCheckpointsDoNotWaitForPagesToBeWorkedOn(t *testing.T) {
+	f := open(t, 4096, nil)
+	exec(t, f.db, "CREATE TABLE t(id INTEGER PRIMARY KEY, v BLOB)")
+	exec(t, f.db, "WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i+1 FROM n WHERE i<400) INSERT INTO t SELECT i, randomblob(3500) FROM n")
+	c, err := f.d.Take(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before bytes.Buffer
+	if err := f.d.CopyTo(t.Context(), &before); err != nil {
+		t.Fatal(err)
+	}
+	image := make([]byte, before.Len())
+	done := make(chan error, 1)
+	free, n := false, 0
+	err = c.Each(func(pgno uint32, page []byte, s uint64) error {
+		if n++; n == 1 {
+			go func() {
+				for _, q := range []string{"PRAGMA wal_checkpoint(TRUNCATE)", "UPDATE t SET v=zeroblob(3500)", "PRAGMA wal_checkpoint(TRUNCATE)"} {
+					if _, err := f.db.Exec(q); err != nil {
+						done <- err
+						return
+					}
+				}
+				done <- nil
+			}()
+		}
+		if !free {
+			select {
+			case err := <-done:
+				free = true
+				if err != nil {
+					return err
+				}
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+		if s != sum(pgno, page) {
+			t.Errorf("page %d: sum does not fit", pgno)
+		}
+		copy(image[int(pgno-1)*c.PageSize:], page)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Release()
+	c.Shipped()
+	if !free {
+		t.Errorf("the checkpoint waited for all of the %d pages", n)
+	}
+	copy(image[18:20], before.Bytes()[18:20]) // rollback mode
+	if !bytes.Equal(image, before.Bytes()) {
+		t.Error("the pages are not those of the Take")
 	}
 }

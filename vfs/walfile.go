@@ -17,6 +17,7 @@ type walFile struct {
 	vfs.File
 	db   *Database
 	main *mainFile
+	buf  []byte // frame header and page, written as one
 }
 
 func (f *walFile) Unwrap() vfs.File { return f.File }
@@ -189,10 +190,8 @@ func (d *Database) dropUncertain(cause error) {
 // writeFrame writes header and page at once. off is the page's.
 // +checklocks:f.db.mu
 func (f *walFile) writeFrame(hdr, p []byte, off int64) (int, error) {
-	buf := f.db.frameBuf
-	copy(buf, hdr)
-	copy(buf[frameHeaderSize:], p)
-	if _, err := f.File.WriteAt(buf, off-frameHeaderSize); err != nil {
+	f.buf = append(append(f.buf[:0], hdr...), p...)
+	if _, err := f.File.WriteAt(f.buf, off-frameHeaderSize); err != nil {
 		return 0, err
 	}
 	return len(p), nil
