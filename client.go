@@ -3,7 +3,6 @@ package tonbo
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/remote"
@@ -14,7 +13,7 @@ type Client struct {
 	o         Options
 	store     remote.Store // counted
 	counter   *remote.Counter
-	creations atomic.Int64 // begun: see limit.go
+	limiter   limiter
 	instances *Instances
 }
 

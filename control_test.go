@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/catalog"
 	"github.com/tonbo-go/tonbo/remote"
 	"github.com/tonbo-go/tonbo/remote/mem"
 	"github.com/tonbo-go/tonbo/tonbotest"
@@ -398,5 +400,57 @@ func TestRecordsOfLaterVersions(t *testing.T) {
 	contains(t, err, "run", "names/run/", "update tonbo")
 	for _, err := range c.List(ctx, tonbo.Filter{}) {
 		wantIs(t, "list", err, tonbo.ErrUnsupported)
+	}
+}
+
+// The default limit is looked at now and then. A client that has found the account full lets nothing pass until there is room, and one database by each of many clients is refused now and then.
+func TestDefaultLimitOfDatabasesStopsARunaway(t *testing.T) {
+	ctx := t.Context()
+	a := newAccount(t)
+	var planted []string
+	for i := range 10_000 {
+		k := catalog.RecordKey(fmt.Sprintf("old-%05d", i), 1, fence.ID{byte(i >> 8), byte(i)})
+		if _, err := a.store.Create(ctx, k, []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+		planted = append(planted, k)
+	}
+	c := a.client()
+	created := 0
+	for ; created < 64; created++ {
+		if _, err := c.Create(ctx, fmt.Sprint("run-", created), tonbo.CreateOptions{}); errors.Is(err, tonbo.ErrLimit) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if created == 64 {
+		t.Fatal("64 creations, none refused")
+	}
+	for i := range 8 {
+		_, err := c.Create(ctx, fmt.Sprint("more-", i), tonbo.CreateOptions{})
+		wantIs(t, "create in a full account", err, tonbo.ErrLimit)
+	}
+	for _, k := range planted[:created] {
+		if err := a.store.Delete(ctx, k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := c.Create(ctx, "one-too-many", tonbo.CreateOptions{})
+	wantIs(t, "create", err, tonbo.ErrLimit)
+	if err := a.store.Delete(ctx, planted[created]); err != nil {
+		t.Fatal(err)
+	}
+	must[*tonbo.Database](t)(c.Create(ctx, "the-last", tonbo.CreateOptions{}))
+	refused := 0
+	for i := range 192 {
+		if _, err := a.client().Create(ctx, fmt.Sprint("single-", i), tonbo.CreateOptions{}); errors.Is(err, tonbo.ErrLimit) {
+			refused++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if refused == 0 || refused > 15 {
+		t.Errorf("%d of 192 refused, want about one in 64", refused)
 	}
 }

@@ -173,7 +173,7 @@ func (c *Client) create(ctx context.Context, r *catalog.Record, fo fence.CreateO
 			return err
 		}
 		fault("create:recorded")
-		if err := c.checkLimit(ctx); err != nil {
+		if err := c.checkLimit(ctx, r.Name); err != nil {
 			return err
 		}
 		return upload(ctx)

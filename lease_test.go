@@ -71,18 +71,21 @@ func TestClosedDBOfEnsureRefusesEverythingWhileTheOthersGoOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, f := range map[string]func() error{
-		"Exec":              func() error { _, err := one.Exec("INSERT INTO t VALUES('by Exec')"); return err },
-		"Query":             func() error { return one.QueryRow("SELECT 1").Scan(new(int)) },
-		"Begin":             func() error { _, err := one.Begin(); return err },
-		"a statement":       func() error { _, err := stmt.Exec(); return err },
-		"a held connection": func() error { _, err := held.ExecContext(ctx, "INSERT INTO t VALUES('by a held connection')"); return err },
-		"its statement":     func() error { _, err := heldStmt.Exec(); return err },
-		"its transaction":   func() error { _, err := held.BeginTx(ctx, nil); return err },
-		"its query":         func() error { return held.QueryRowContext(ctx, "SELECT 1").Scan(new(int)) },
-		"another pool":      func() error { _, err := apart.Exec("INSERT INTO t VALUES('by another pool')"); return err },
-		"a COMMIT":          func() error { return tx.Commit() },
-		"Synced":            func() error { return one.Synced(ctx) },
-		"Checkpoint":        func() error { _, err := one.Checkpoint(ctx, "a"); return err },
+		"Exec":        func() error { _, err := one.Exec("INSERT INTO t VALUES('by Exec')"); return err },
+		"Query":       func() error { return one.QueryRow("SELECT 1").Scan(new(int)) },
+		"Begin":       func() error { _, err := one.Begin(); return err },
+		"a statement": func() error { _, err := stmt.Exec(); return err },
+		"a held connection": func() error {
+			_, err := held.ExecContext(ctx, "INSERT INTO t VALUES('by a held connection')")
+			return err
+		},
+		"its statement":   func() error { _, err := heldStmt.Exec(); return err },
+		"its transaction": func() error { _, err := held.BeginTx(ctx, nil); return err },
+		"its query":       func() error { return held.QueryRowContext(ctx, "SELECT 1").Scan(new(int)) },
+		"another pool":    func() error { _, err := apart.Exec("INSERT INTO t VALUES('by another pool')"); return err },
+		"a COMMIT":        func() error { return tx.Commit() },
+		"Synced":          func() error { return one.Synced(ctx) },
+		"Checkpoint":      func() error { _, err := one.Checkpoint(ctx, "a"); return err },
 		"Step": func() error {
 			_, err := one.Step(ctx, "a", "1", func(context.Context, *sql.Tx) ([]byte, error) { t.Error("the step ran"); return nil, nil })
 			return err
@@ -90,9 +93,12 @@ func TestClosedDBOfEnsureRefusesEverythingWhileTheOthersGoOn(t *testing.T) {
 		"Reopen":   func() error { return one.Reopen(ctx) },
 		"Hydrated": func() error { return one.Hydrated(ctx) },
 		"Diff":     func() error { _, err := tonbo.Diff(ctx, one, other); return err },
-		"Promote":  func() error { _, err := tonbo.Promote(ctx, one, new(tonbo.ChangeSet), tonbo.PromoteOptions{}); return err },
-		"Err":      one.Err,
-		"Status":   func() error { return one.Status().Err },
+		"Promote": func() error {
+			_, err := tonbo.Promote(ctx, one, new(tonbo.ChangeSet), tonbo.PromoteOptions{})
+			return err
+		},
+		"Err":    one.Err,
+		"Status": func() error { return one.Status().Err },
 	} {
 		if err := f(); !isClosed(err) {
 			t.Errorf("%s after Close: %v", what, err)

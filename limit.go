@@ -3,22 +3,38 @@ package tonbo
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
+	"io"
+	"sync/atomic"
 
 	"github.com/tonbo-go/tonbo/internal/catalog"
 )
 
 const (
 	defaultMaxDatabases = 10_000
-	sampleCreations     = 64 // a client counts at each of so many of its creations, when the limit is the default
+	sampleCreations     = 64 // one in so many creations is looked at, when the limit is the default
 )
+
+// limiter is when a client counts databases, when the limit is the default: a count costs a LIST per 1,000 of them, and a creation is to cost three requests.
+type limiter struct {
+	since atomic.Int64 // creations since the last count
+	full  atomic.Bool  // the last count found too many
+}
+
+// due tells whether a creation is to be counted for: one name in 64, whoever creates it, since many a client creates one database and no more; 64 creations after a client's last count at the latest; and each of them
+// while the client knows the account to be full.
+func (l *limiter) due(name string) bool {
+	f := fnv.New32a()
+	io.WriteString(f, name)
+	return l.since.Add(1) >= sampleCreations || l.full.Load() || f.Sum32()%sampleCreations == 0
+}
 
 // checkLimit refuses a creation that is too many. It is called when the creation's own index record is there: of two at the edge each sees the other, so they may both be refused, but never
 // both pass.
-func (c *Client) checkLimit(ctx context.Context) error {
+func (c *Client) checkLimit(ctx context.Context, name string) error {
 	limit := c.o.MaxDatabases
-	n := c.creations.Add(1)
 	switch {
-	case limit < 0, limit == 0 && n%sampleCreations != 0:
+	case limit < 0, limit == 0 && !c.limiter.due(name):
 		return nil
 	case limit == 0:
 		limit = defaultMaxDatabases
@@ -31,6 +47,8 @@ func (c *Client) checkLimit(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("count the databases of the account: %w", err)
 	}
+	c.limiter.since.Store(0)
+	c.limiter.full.Store(found > limit)
 	if found > limit {
 		return &limitError{limit, c.store.String()}
 	}

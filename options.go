@@ -52,8 +52,9 @@ type Options struct {
 	History time.Duration
 	// Owner is who we are, shown to whoever is fenced. Default host:pid.
 	Owner string
-	// MaxDatabases is how many databases Create, Fork and Import let the account hold; < 0: any number. Set to a number, it is kept strictly, at the price of a LIST per 1,000 databases for
-	// each of them. 0, the default, is 10,000: a guard against runaways, looked at by each Client at every 64th of its creations.
+	// MaxDatabases is how many databases Create, Fork and Import let the account hold ([ErrLimit]), those being created or deleted included; < 0: any number. Set to a number, it is kept strictly, at the price of a LIST per 1,000
+	// databases for each of them. 0, the default, is 10,000, and a guard against runaways: about one creation in 64 counts. A Client goes on past it for 63 creations at most, and refuses all from then on until it counts
+	// fewer. Clients that create one database each are refused one time in 64.
 	MaxDatabases int
 	// IfIdle > 0: do not take over from an owner that wrote within this time ([ErrBusy]). Advisory: it compares clocks, and believes none that
 	// is further ahead than that.
