@@ -81,7 +81,7 @@ func (h *hold) shrink(n int64) {
 	b.changed = make(chan struct{})
 }
 
-func busy(error) *Refusal {
+func busy() *Refusal {
 	return &Refusal{Status: http.StatusServiceUnavailable, Code: objectwire.Busy, Detail: "the server has no room for the body at present", RetryAfter: time.Second, Close: true}
 }
 

@@ -109,6 +109,9 @@ func New(s remote.Store, o Options) *Handler {
 	return h
 }
 
+// lingering is how long the rest of a body that nobody wants is still read.
+const lingering = time.Second
+
 // MaxObject is the size in bytes of the largest object that is taken.
 func (h *Handler) MaxObject() int64 { return h.o.MaxObject }
 
@@ -134,7 +137,12 @@ func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, c *Caller, datab
 	case http.MethodGet, http.MethodHead:
 		return x.get()
 	case http.MethodPut:
-		return x.put()
+		err := x.put()
+		var refused *Refusal
+		if errors.As(err, &refused) && refused.Close { // net/http reads on for a while, so that the client sees the answer: not for long
+			x.rc.SetReadDeadline(time.Now().Add(lingering))
+		}
+		return err
 	case http.MethodDelete:
 		return x.delete()
 	}

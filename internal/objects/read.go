@@ -46,7 +46,7 @@ func (x *exchange) get() error {
 	}
 	held, err := x.memory.acquire(ctx, x.c.ID, o.Length, x.o.Wait)
 	if err != nil {
-		return busy(err)
+		return busy()
 	}
 	defer held.release()
 	first, err := x.store.Get(ctx, x.key, o)

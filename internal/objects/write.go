@@ -37,7 +37,7 @@ func (x *exchange) put() error {
 	}
 	held, err := x.memory.acquire(x.r.Context(), x.c.ID, max(x.r.ContentLength, 1), x.o.Wait)
 	if err != nil {
-		return busy(err)
+		return busy()
 	}
 	defer held.release()
 	body, err := x.receive()
