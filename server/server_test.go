@@ -2,14 +2,23 @@ package server_test
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
+	"encoding/pem"
 	"io"
 	"log/slog"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/tonbo-go/tonbo"
 	"github.com/tonbo-go/tonbo/remote"
@@ -52,13 +61,19 @@ func (b *syncBuffer) String() string {
 
 func newWorld(t *testing.T, change ...func(*server.Options)) *world {
 	t.Helper()
-	w := &world{t: t, store: mem.New(t.Name())}
-	w.front = w.serve(change...)
+	w := newWorldWithoutOwner(t, change...)
 	secret, err := w.s.MakeOwner(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.owner = secret
+	return w
+}
+
+func newWorldWithoutOwner(t *testing.T, change ...func(*server.Options)) *world {
+	t.Helper()
+	w := &world{t: t, store: mem.New(t.Name())}
+	w.front = w.serve(change...)
 	return w
 }
 
@@ -259,4 +274,23 @@ func TestARunFromItsCreationToItsEnd(t *testing.T) {
 	if a = w.want(409, "POST", "/v1/databases", orchestrator, `{"name":"run-42","ttl":"1h","metadata":{"task":"42"}}`, "Idempotency-Key", "k1"); a.code() != "idempotency_gone" {
 		t.Error(a.code())
 	}
+}
+
+// certificate makes one that signs itself, and its key.
+func certificate(t *testing.T, name string) (cert, key []byte) {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"localhost"}, IPAddresses: []net.IP{{127, 0, 0, 1}}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &k.PublicKey, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
 }
