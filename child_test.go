@@ -22,6 +22,7 @@ import (
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/remote"
 	"github.com/tonbo-go/tonbo/remote/dir"
+	"github.com/tonbo-go/tonbo/remote/gateway"
 	"github.com/tonbo-go/tonbo/remote/s3"
 )
 
@@ -473,6 +474,9 @@ func openURL(ctx context.Context, raw string) (remote.Store, error) {
 	}
 	if u.Scheme == "file" {
 		return dir.Open(filepath.FromSlash(u.Path))
+	}
+	if u.Scheme == "http" {
+		return gateway.Open(raw, gateway.Options{APIKey: os.Getenv("TONBO_API_KEY")})
 	}
 	return s3.Open(ctx, raw, s3.Options{})
 }

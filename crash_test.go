@@ -129,10 +129,14 @@ func (s *scenario) failpoints(t *testing.T) ([]string, map[string]int) {
 		w.kept(dir)
 	}
 	w.final(dir)
-	var names []string
-	times := map[string]int{}
+	return p.failpoints(s.only)
+}
+
+// failpoints lists those that a process has passed, each once and with how often, if their names begin with only.
+func (p *process) failpoints(only string) (names []string, times map[string]int) {
+	times = map[string]int{}
 	for line := range strings.Lines(p.trace.String()) {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "failpoint "); ok && strings.HasPrefix(name, s.only) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "failpoint "); ok && strings.HasPrefix(name, only) {
 			if times[name]++; times[name] == 1 {
 				names = append(names, name)
 			}

@@ -48,13 +48,25 @@ const worldName = "crash"
 // newWorld creates a database in a fresh account: a directory, or a place in the S3 store that $TONBO_TEST_S3 names.
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{t: t, base: t.TempDir(), tried: map[commit]bool{}, committed: map[commit]string{}, acked: map[commit]bool{}, told: map[string]bool{}}
+	w := emptyWorld(t)
 	if os.Getenv("TONBO_TEST_S3") != "" {
 		p := s3test.At(t)
 		w.url, w.env, w.store = p.URL, p.Env, p.Open(t)
 	} else {
 		w.url = (&url.URL{Scheme: "file", Path: filepath.ToSlash(filepath.Join(w.base, "remote"))}).String()
 	}
+	w.begin()
+	return w
+}
+
+func emptyWorld(t testing.TB) *world {
+	return &world{t: t, base: t.TempDir(), tried: map[commit]bool{}, committed: map[commit]string{}, acked: map[commit]bool{}, told: map[string]bool{}}
+}
+
+// begin creates the database.
+func (w *world) begin() {
+	t := w.t
+	t.Helper()
 	o := w.options(w.dir())
 	t.Cleanup(func() {
 		if t.Failed() { // the last of what happened
@@ -72,7 +84,6 @@ func newWorld(t testing.TB) *world {
 	exec1(t, db, schema)
 	synced(t, db)
 	w.gens = append(w.gens, db.Status().Generation)
-	return w
 }
 
 func exec1(t testing.TB, db *tonbo.DB, q string) {

@@ -67,11 +67,11 @@ func TestOutcomeOfACreate(t *testing.T) {
 		{"busy", func(w http.ResponseWriter, _ *http.Request) { problem(w, 503, "server_busy") }, remote.ErrUnknown},
 		{"damaged on its way", func(w http.ResponseWriter, _ *http.Request) { problem(w, 400, "body_damaged") }, remote.ErrUnknown},
 		{"500", func(w http.ResponseWriter, _ *http.Request) { problem(w, 500, "internal") }, remote.ErrUnknown},
-		{"bad gateway of a proxy", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "upstream", 502) }, remote.ErrUnknown},
-		{"403 of a proxy", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 403) }, remote.ErrUnknown},
-		{"401 of a proxy", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 401) }, remote.ErrUnknown},
+		{"bad gateway of a proxy", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "upstream", http.StatusBadGateway) }, remote.ErrUnknown},
+		{"403 of a proxy", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) }, remote.ErrUnknown},
+		{"401 of a proxy", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusUnauthorized) }, remote.ErrUnknown},
 		{"404 of a proxy", func(w http.ResponseWriter, _ *http.Request) { http.NotFound(w, nil) }, remote.ErrUnknown},
-		{"redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", 307) }, remote.ErrUnknown},
+		{"redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect) }, remote.ErrUnknown},
 		{"a code that is not a problem's", func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(412)
 			io.WriteString(w, `{"code": "object_exists"}`)
