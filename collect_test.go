@@ -2,8 +2,11 @@ package tonbo_test
 
 import (
 	"context"
+	"crypto/rand"
+	"database/sql"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -269,5 +272,75 @@ func TestLongLivedOwnerCollectsWhatItSuperseded(t *testing.T) {
 	closeDB(t, db)
 	if v, err := client(t, a).Verify(ctx, "run"); err != nil || !v.OK() {
 		t.Errorf("%+v %v", v, err)
+	}
+}
+
+// TestDeletedDataIsGoneFromTheRemote: once a deleted database is collected, nothing of what was in it is left, however it came there. What does not compress shows where it is.
+func TestDeletedDataIsGoneFromTheRemote(t *testing.T) {
+	ctx := context.Background()
+	secret := make([]byte, 3000)
+	rand.Read(secret)
+	for how, begin := range map[string]func(c *tonbo.Client, a *account){
+		"created": func(c *tonbo.Client, a *account) { a.create("run") },
+		"imported": func(c *tonbo.Client, a *account) {
+			path := filepath.Join(t.TempDir(), "plain.db")
+			f, err := sql.Open("sqlite3", "file:"+path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if _, err = f.Exec("CREATE TABLE t(x)"); err == nil {
+				_, err = f.Exec("INSERT INTO t VALUES(?)", secret)
+			}
+			if err == nil {
+				_, err = c.Import(ctx, "run", path, tonbo.CreateOptions{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
+		"forked": func(c *tonbo.Client, a *account) {
+			a.create("source")
+			db := open(t, "source", a.machine())
+			exec(t, db, "CREATE TABLE t(x)")
+			exec(t, db, "INSERT INTO t VALUES(?)", secret)
+			closeDB(t, db)
+			fork(t, c, "source", "run", nil)
+			if err := c.Delete(ctx, "source"); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			a := newAccount(t)
+			c := client(t, a)
+			begin(c, a)
+			for range 2 {
+				db := open(t, "run", a.machine())
+				exec(t, db, "CREATE TABLE IF NOT EXISTS t(x)")
+				exec(t, db, "INSERT INTO t VALUES(?)", secret)
+				synced(t, db)
+				closeDB(t, db)
+			}
+			d, err := c.Get(ctx, "run")
+			if err == nil {
+				_, err = c.Rewind(ctx, "run", tonbo.Slot(d.Head.Slot-1))
+			}
+			if err == nil {
+				err = c.Delete(ctx, "run")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 3 { // a fork lets go one link a round
+				collect(t, a, "run")
+				collect(t, a, "source")
+			}
+			for k, b := range bodies(t, a.store) {
+				if len(b) > 1000 {
+					t.Errorf("%s (%d bytes) is left", k, len(b))
+				}
+			}
+		})
 	}
 }

@@ -13,10 +13,13 @@ import (
 // expiredLabel is the label of a delete entry that a janitor wrote because the database had expired: its owner's error then says so.
 const expiredLabel = "expired"
 
-// Delete ends a database: its owner gets [ErrDeleted], its name is free again, forks of it keep what they need. It cannot be undone. Its objects go when a collector has been there, after the time
-// of grace (see [Client.Collect]). A Delete that was interrupted, at whatever step, is finished by the next one, or by a janitor; until then the database counts as one, and Open refuses it.
+// Delete ends a database: its owner gets [ErrDeleted], its name is free again, forks of it keep what they need. It cannot be undone. A Delete that was interrupted, at whatever step, is finished by the next one, or by a janitor; until then the database counts as one, and Open refuses it.
 //
-// Errors, for errors.Is: [ErrNotFound] when there is none, also when it was deleted before; [ErrProtected]; [ErrUnsynced] when the outcome is not known: run it again. Nine requests.
+// It removes none of the objects that hold the data: readers and forks that are at work on them at this moment must come to their end, and to look at who that is costs more than ten requests. They are garbage from now on, and go with the first
+// [Client.Sweep], or [Client.Collect] of the name, that comes after the time of grace (an hour). No owner collects for a name that has ended: without a janitor they stay. To have the data gone at once, where no reader matters, call Collect with
+// a Grace of a nanosecond right after Delete: segments and bases go then, and what log entries hold in themselves after ten minutes. Some 200 bytes for each create, claim and delete stay for ever, which keep stale writers out.
+//
+// Errors, for errors.Is: [ErrNotFound] when there is none, also when it was deleted before; [ErrProtected]; [ErrUnsynced] when the outcome is not known: run it again. Ten requests.
 func (c *Client) Delete(ctx context.Context, name string) error {
 	return c.deleteOnly(ctx, name, "")
 }

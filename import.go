@@ -155,7 +155,7 @@ func checkFile(ctx context.Context, path string) error {
 	return nil
 }
 
-// importer packs a file's pages: into the create entry, or into segments that it names.
+// importer packs a file's pages into segments that the create entry names. Not into the entry, however few they are: it stays for ever (R5), and what a deleted database held is to go.
 type importer struct {
 	h       *handle
 	f       *os.File
@@ -197,10 +197,8 @@ func newImporter(h *handle, f *os.File) (*importer, error) {
 func (im *importer) read(ctx context.Context, dir string, id fence.ID, slot uint64) (err error) {
 	im.close() // of an attempt before
 	im.state.Checksum, im.stored = 0, 0
-	if int64(im.state.PageCount)*int64(im.size) > inlineLimit {
-		if im.spool, err = newSpool(dir); err != nil {
-			return err
-		}
+	if im.spool, err = newSpool(dir); err != nil {
+		return err
 	}
 	header := segment.Header{
 		Kind: segment.KindSegment, ID: id, Generation: slot, Slot: slot, From: slot, Time: now(), PageSize: uint32(im.size), PageCount: im.state.PageCount,
@@ -220,7 +218,7 @@ func (im *importer) read(ctx context.Context, dir string, id fence.ID, slot uint
 		if _, err := im.f.ReadAt(buf, int64(p-1)*int64(im.size)); err != nil {
 			return err
 		}
-		if im.spool != nil && (w.Pages()+1)*im.size > segmentLimit {
+		if (w.Pages()+1)*im.size > segmentLimit {
 			if err := im.spool.add(im.h.name, header, w); err != nil {
 				return err
 			}
@@ -231,16 +229,14 @@ func (im *importer) read(ctx context.Context, dir string, id fence.ID, slot uint
 			return err
 		}
 	}
-	if im.spool != nil {
-		if err := im.spool.add(im.h.name, header, w); err != nil {
+	if err := im.spool.add(im.h.name, header, w); err != nil {
+		return err
+	}
+	w.Reset(im.size)
+	for _, ref := range im.spool.refs {
+		im.stored += ref.Size
+		if err := w.AddRef(ref); err != nil {
 			return err
-		}
-		w.Reset(im.size)
-		for _, ref := range im.spool.refs {
-			im.stored += ref.Size
-			if err := w.AddRef(ref); err != nil {
-				return err
-			}
 		}
 	}
 	payload, sum, err := w.Finish()
