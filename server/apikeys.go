@@ -43,6 +43,7 @@ func (s *Server) makeKey(c *call) error {
 	if err != nil {
 		return keyProblem(err)
 	}
+	c.params["id"] = key.ID // for the log
 	c.w.Header().Set("Location", "/v1/api-keys/"+key.ID)
 	return c.data(http.StatusCreated, viewKey(key, secret))
 }

@@ -7,16 +7,20 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/remote/mem"
 	"github.com/tonbo-go/tonbo/server"
 	"github.com/tonbo-go/tonbo/tonbotest"
 )
@@ -405,5 +409,63 @@ func TestOwnerFileIsMadeOnceAndForAllServers(t *testing.T) {
 	}
 	if err := w.s.OwnerFile(t.Context(), path, true); err == nil {
 		t.Error("a secret of one's own was taken")
+	}
+}
+
+// A key that keeps the server busy leaves room for others.
+func TestOneKeyDoesNotTakeAllSlots(t *testing.T) {
+	store := tonbotest.NewStore(mem.New(t.Name()))
+	w := newWorld(t, func(o *server.Options) { o.Remote, o.Concurrency = store, 2 })
+	for _, name := range []string{"slow", "fast"} {
+		w.want(201, "POST", "/v1/databases", w.owner, `{"name":"`+name+`"}`)
+	}
+	sandbox := w.key(`{"name":"s","database_prefixes":["slow","fast"]}`)
+	w.want(200, "GET", "/v1/databases", sandbox, "")
+	gate := store.Block(tonbotest.Match{Op: tonbotest.List, Key: "db/slow/log/"})
+	const query = `{"sql":"SELECT 1"}`
+	status := make(chan int)
+	go func() { status <- w.do("POST", "/v1/databases/slow/query", sandbox, query).Status }()
+	if err := gate.Wait(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, "POST", w.url+"/v1/databases/fast/query", strings.NewReader(query))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+sandbox)
+	if resp, err := http.DefaultClient.Do(r); err == nil {
+		resp.Body.Close()
+		t.Errorf("the same key got another slot: %d", resp.StatusCode)
+	}
+	w.want(200, "POST", "/v1/databases/fast/query", w.owner, query)
+	gate.Open()
+	if got := <-status; got != 200 {
+		t.Error(got)
+	}
+	w.want(200, "POST", "/v1/databases/fast/query", sandbox, query)
+}
+
+// What changes a database or a key as a whole is in the log of a server that is not told to be verbose, with the key that did it.
+func TestChangesAreLogged(t *testing.T) {
+	log := new(syncBuffer)
+	w := newWorld(t, func(o *server.Options) { o.Logger = slog.New(slog.NewTextHandler(log, nil)) })
+	key := w.want(201, "POST", "/v1/api-keys", w.owner, `{"name":"x"}`)
+	w.want(201, "POST", "/v1/databases", key.text("secret"), `{"name":"run-1"}`)
+	w.want(200, "GET", "/v1/databases/run-1", w.owner, "")
+	w.want(204, "DELETE", "/v1/databases/run-1", key.text("secret"), "")
+	var got []string
+	for line := range strings.Lines(log.String()) {
+		got = append(got, regexp.MustCompile(`route=\S+`).FindString(line)+" "+regexp.MustCompile(`key=\S+`).FindString(line)+" "+regexp.MustCompile(`of=\S+`).FindString(line))
+	}
+	id := key.text("id")
+	want := []string{
+		"route=makeKey key=owner000000000000000 of=" + id,
+		"route=createDatabase key=" + id + " of=run-1",
+		"route=deleteDatabase key=" + id + " of=run-1",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

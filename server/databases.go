@@ -106,6 +106,7 @@ func (s *Server) createDatabase(c *call) error {
 	if err := c.key.May(access.ManageDatabase, b.Name); err != nil {
 		return err
 	}
+	c.params["name"] = b.Name // for the log
 	o, err := b.options(c)
 	if err != nil {
 		return err

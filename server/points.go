@@ -94,7 +94,7 @@ func (s *Server) checkpoint(c *call) error {
 			return err
 		}
 	}
-	release, err := s.slots.take(c.ctx)
+	release, err := s.slots.take(c.ctx, c.key.ID)
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (s *Server) export(c *call) error {
 		c.w.WriteHeader(http.StatusOK)
 		return nil
 	}
-	release, err := s.slots.take(c.ctx)
+	release, err := s.slots.take(c.ctx, c.key.ID)
 	if err != nil {
 		return err
 	}
@@ -205,27 +205,44 @@ func (s *Server) export(c *call) error {
 
 const sqliteType = "application/vnd.sqlite3"
 
-// exportWriter begins the answer with the first bytes, so that what goes wrong before them still has a status. It is cut when it goes wrong later.
+// exportWriter begins the answer with the first bytes, so that what goes wrong before them still has a status. It is cut when it goes wrong later, also when the client takes it too slowly: it holds a slot, and the room of the database.
 type exportWriter struct {
 	c     *call
-	every time.Duration
-	began bool
+	every time.Duration // for a write, and for how far behind leastRate the client may be
+	began time.Time
+	bytes int64
 }
 
+// leastRate is how fast an export has to be taken on the whole, in bytes a second.
+const leastRate = 32 << 10
+
 func (w *exportWriter) Write(b []byte) (int, error) {
-	if !w.began {
-		w.began = true
+	if w.began.IsZero() {
+		w.began = time.Now()
 		h := w.c.w.Header()
 		h.Set("Content-Type", sqliteType)
 		h.Set("Cache-Control", "no-store")
 		h.Set("Content-Disposition", `attachment; filename="`+w.c.name()+`.db"`) // names have no quotes and no slashes
 		w.c.w.WriteHeader(http.StatusOK)
 	}
-	w.c.writing(w.every)
-	return w.c.w.Write(b)
+	left := w.every + time.Duration(float64(w.bytes)/leastRate*float64(time.Second)) - time.Since(w.began)
+	if left <= 0 {
+		return 0, fmt.Errorf("the client took %d bytes in %s", w.bytes, time.Since(w.began))
+	}
+	w.c.writing(min(w.every, left))
+	n, err := w.c.w.Write(b)
+	w.bytes += int64(n)
+	return n, err
 }
 
 func (s *Server) usage(c *call) error {
+	if c.name() == "" { // a look at everything
+		release, err := s.slots.take(c.ctx, c.key.ID)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
 	u, err := s.client.Usage(c.ctx, c.name())
 	if err != nil {
 		return err

@@ -32,7 +32,7 @@ func (s *Server) query(c *call) error {
 	if err != nil {
 		return err
 	}
-	release, err := s.slots.take(c.ctx)
+	release, err := s.slots.take(c.ctx, c.key.ID)
 	if err != nil {
 		return err
 	}

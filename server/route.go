@@ -65,6 +65,11 @@ func (s *Server) routes() []route {
 	return append(all, s.dataRoutes()...)
 }
 
+// changes tells whether the route changes something that an operator wants to see in the log: a database as a whole, or a key.
+func (r *route) changes() bool {
+	return r.method != http.MethodGet && !r.stream && (r.action == access.ManageDatabase || r.action == access.MakeKeys || r.action == access.Label || r.id == "createDatabase")
+}
+
 // node is a place in the tree of paths.
 type node struct {
 	literal  map[string]*node

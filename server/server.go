@@ -51,9 +51,15 @@ type Server struct {
 	all    []route
 
 	metrics   *metrics
-	slots     slots
+	slots     *slots
 	queryTime time.Duration
 	dir       string // for what a checkpoint opens; "": the system's temporary directory
+
+	readiness struct {
+		sync.Mutex
+		at  time.Time // when the store was asked last
+		err error
+	}
 
 	ctx  context.Context // ends with Close: every request's does then
 	stop context.CancelFunc
@@ -89,7 +95,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	s := &Server{o: o, client: client, store: client.Remote(), log: o.Logger, metrics: newMetrics(), slots: make(slots, o.Concurrency), queryTime: queryTime, dir: o.Dir}
+	s := &Server{o: o, client: client, store: client.Remote(), log: o.Logger, metrics: newMetrics(), slots: newSlots(o.Concurrency), queryTime: queryTime, dir: o.Dir}
 	if s.dir != "" {
 		if err := os.MkdirAll(s.dir, 0o700); err != nil {
 			return nil, fmt.Errorf("server: Options.Dir: %w", err)
@@ -249,10 +255,20 @@ func (s *Server) done(c *call, began time.Time, err error) {
 	up, _ := c.r.Body.(*countedBody)
 	s.metrics.note(answered{route, methodLabel(c.r.Method), c.w.status}, up.count(), c.w.bytes, time.Since(began))
 	level := slog.LevelDebug
-	if c.w.status >= 500 {
+	switch {
+	case c.w.status >= 500:
 		level = slog.LevelError
+	case c.w.status < 400 && c.route != nil && c.route.changes(): // who changed what
+		level = slog.LevelInfo
 	}
 	attrs := []slog.Attr{slog.String("request", c.id), slog.String("route", route), slog.Int("status", c.w.status), slog.String("key", key), slog.Duration("took", time.Since(began))}
+	if c.key != nil && c.route != nil && c.w.status < 400 { // names that the key reaches
+		for _, name := range []string{"name", "key", "id"} {
+			if v, ok := c.params[name]; ok {
+				attrs = append(attrs, slog.String("of", v))
+			}
+		}
+	}
 	var p *problem
 	switch {
 	case err == nil:
@@ -284,15 +300,25 @@ func (s *Server) health(c *call) error {
 	return c.data(http.StatusOK, map[string]string{"status": "ok"})
 }
 
-// ready: the store answers, too.
+// ready: the store answers, too. It is asked at most once a second, since anybody may ask for that.
 func (s *Server) ready(c *call) error {
-	ctx, cancel := context.WithTimeout(c.ctx, readyTimeout)
-	defer cancel()
-	if _, _, err := s.store.List(ctx, access.Prefix, remote.ListOptions{Max: 1}); err != nil {
-		s.log.Warn("not ready", "request", c.id, "error", err)
+	s.readiness.Lock()
+	defer s.readiness.Unlock()
+	if time.Since(s.readiness.at) >= readyFor {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), readyTimeout) // others wait for it, too
+		defer cancel()
+		_, _, s.readiness.err = s.store.List(ctx, access.Prefix, remote.ListOptions{Max: 1})
+		if s.readiness.at = time.Now(); s.readiness.err != nil {
+			s.log.Warn("not ready", "request", c.id, "error", s.readiness.err)
+		}
+	}
+	if s.readiness.err != nil {
 		return unavailable("not_ready", "the store does not answer", 5*time.Second)
 	}
 	return c.data(http.StatusOK, map[string]string{"status": "ready"})
 }
 
-const readyTimeout = 5 * time.Second
+const (
+	readyTimeout = 5 * time.Second
+	readyFor     = time.Second
+)

@@ -2,29 +2,62 @@ package server
 
 import (
 	"context"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
 )
 
-// slots bound the requests that need much memory or disk at once: queries, exports, checkpoints.
-type slots chan struct{}
+// slots bound the requests that need much memory, disk or time at once: queries, exports, checkpoints, the usage of the account. One key has at most half of them, so that a sandbox does not take them from all others.
+type slots struct {
+	n int
+
+	mu      sync.Mutex
+	taken   int
+	by      map[string]int // key's id
+	changed chan struct{}  // closed and renewed when a slot is given back
+}
+
+func newSlots(n int) *slots {
+	return &slots{n: n, by: map[string]int{}, changed: make(chan struct{})}
+}
 
 // patience is how long a request waits for a slot.
 const patience = 5 * time.Second
 
 // take waits for a slot and returns what gives it back.
-func (s slots) take(ctx context.Context) (release func(), err error) {
+func (s *slots) take(ctx context.Context, key string) (release func(), err error) {
 	t := time.NewTimer(patience)
 	defer t.Stop()
-	select {
-	case s <- struct{}{}:
-		return func() { <-s }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-t.C:
-		return nil, unavailable("overloaded", "the server is at work on as many queries, exports and checkpoints as it may", patience)
+	for {
+		s.mu.Lock()
+		if s.taken < s.n && s.by[key] < (s.n+1)/2 {
+			s.taken++
+			s.by[key]++
+			s.mu.Unlock()
+			return func() { s.release(key) }, nil
+		}
+		changed := s.changed
+		s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-t.C:
+			return nil, unavailable("overloaded", "the server is at work on as many queries, exports and checkpoints as it may, or as one key may have", patience)
+		}
 	}
+}
+
+func (s *slots) release(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken--
+	if s.by[key]--; s.by[key] == 0 {
+		delete(s.by, key)
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 func printable(s string) bool {

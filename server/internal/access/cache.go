@@ -14,7 +14,7 @@ import (
 
 const (
 	maxVerdicts   = 10_000 // in memory: about 1 KiB each
-	lookupsAtOnce = 64     // of secrets that no verdict knows: whoever guesses ids does not take the store for himself
+	lookupsAtOnce = 64     // of different keys: whoever guesses ids does not take the store for himself
 	lookupTimeout = 15 * time.Second
 )
 
@@ -114,15 +114,15 @@ func (k *Key) expired(now time.Time) bool { return !k.ExpiresAt.IsZero() && !now
 
 // lookUp makes a verdict. Those who ask for the same key at once share one look at the store. nil: there is no such key.
 func (k *Keys) lookUp(ctx context.Context, id string) (*verdict, error) {
-	select {
-	case k.cache.lookups <- struct{}{}:
-		defer func() { <-k.cache.lookups }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 	made, err, _ := k.cache.flights.Do(id, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout) // others wait for it, too
 		defer cancel()
+		select {
+		case k.cache.lookups <- struct{}{}:
+			defer func() { <-k.cache.lookups }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 		return k.look(ctx, id)
 	})
 	if err != nil {
