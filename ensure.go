@@ -141,6 +141,12 @@ func (i *Instances) ensure(ctx context.Context, key string, o EnsureOptions) (*I
 			}
 			created = created || ours
 			continue
+		case errors.Is(err, ErrKeyBound):
+			// It is another key's, and the log of this one is to say so.
+			if _, _, err := i.append(ctx, key, b, catalog.Binding{Kind: catalog.Release, Generation: b.Generation}); err != nil {
+				return nil, err
+			}
+			continue
 		case errors.Is(err, ErrFrozen):
 			// A Replace that runs at this moment has frozen it: the key has another one then, or will.
 			now, herr := i.bindings(key).Head(ctx)
@@ -248,11 +254,12 @@ func (i *Instances) start(ctx context.Context, key string, b *catalog.Binding, i
 	if err != nil {
 		return nil, "", err
 	}
-	if fresh {
-		if has := h.db.h.instance; has != "" && has != key { // another key has adopted it, and this one's log does not say so yet
-			_, _, err := i.append(ctx, key, b, catalog.Binding{Kind: catalog.Release, Generation: b.Generation})
-			return nil, "", errors.Join(fmt.Errorf("%w: %s is the database of key %s", ErrKeyBound, b.Name, has), err, i.release(id, h))
+	if has := h.db.h.instance; has != key && (has != "" || !fresh) { // another key has adopted it, and this one's log does not say so yet? Or it is open since before this one did
+		if err := i.notAnothers(ctx, key, b); err != nil {
+			return nil, "", errors.Join(err, i.release(id, h))
 		}
+	}
+	if fresh {
 		owner, _ := h.db.h.current()
 		if prev := owner.Prev(); prev != nil && prev.Kind != fence.Close && prev.Kind != fence.Create && time.Since(prev.Time).Abs() < runningWithin {
 			return h, Running, nil

@@ -185,6 +185,40 @@ func (i *Instances) bound(ctx context.Context, key string) (*catalog.Binding, er
 	if err == nil && b.Kind != catalog.Bound && b.Kind != catalog.Failing {
 		err = fmt.Errorf("%w: the key has none", ErrNotFound)
 	}
+	if err == nil {
+		err = i.notAnothers(ctx, key, b)
+	}
+	if errors.Is(err, ErrKeyBound) {
+		err = fmt.Errorf("%w: the key has none: %w", ErrNotFound, err)
+	}
+	return b, err
+}
+
+// notAnothers returns ErrKeyBound when the database that b names is another key's. Its own record decides whose it is, since that is swapped atomically: a Bind that died before it could see that it was too late has left b behind.
+func (i *Instances) notAnothers(ctx context.Context, key string, b *catalog.Binding) error {
+	id, ok := fence.ParseID(b.ID)
+	if !ok {
+		return fmt.Errorf("%w: the key's log names database %q", ErrCorrupt, b.ID)
+	}
+	r, err := catalog.Find(ctx, i.c.store, b.Name, id)
+	if errors.Is(err, remote.ErrNotFound) {
+		return nil
+	}
+	if err == nil && r.Instance != "" && r.Instance != key {
+		err = fmt.Errorf("%w: %s is the database of key %s", ErrKeyBound, b.Name, r.Instance)
+	}
+	return err
+}
+
+// own is the head of a key's log. One that names another key's database has been released.
+func (i *Instances) own(ctx context.Context, key string) (*catalog.Binding, error) {
+	b, err := i.bindings(key).Head(ctx)
+	if err != nil || b.Kind != catalog.Bound && b.Kind != catalog.Failing {
+		return b, err
+	}
+	if err = i.notAnothers(ctx, key, b); errors.Is(err, ErrKeyBound) {
+		b, _, err = i.append(ctx, key, b, catalog.Binding{Kind: catalog.Release, Generation: b.Generation})
+	}
 	return b, err
 }
 
@@ -232,7 +266,7 @@ func (i *Instances) Bind(ctx context.Context, key, database string) (*Instance, 
 		return nil, i.wrap(key, "bind", err)
 	}
 	for {
-		b, err := i.bindings(key).Head(ctx)
+		b, err := i.own(ctx, key)
 		if err == nil {
 			switch {
 			case b.Kind == catalog.Release:
@@ -288,7 +322,7 @@ func (i *Instances) adopt(ctx context.Context, key string, b *catalog.Binding, d
 	if err != nil && !errors.Is(err, remote.ErrNotFound) {
 		return nil, err
 	}
-	if err == nil && r.Instance != key {
+	if err == nil && r.Instance != key { // should this process die before it sees that: notAnothers
 		if _, _, err := i.append(ctx, key, there, catalog.Binding{Kind: catalog.Release, Generation: there.Generation}); err != nil {
 			return nil, err
 		}
@@ -355,7 +389,7 @@ func (i *Instances) replace(ctx context.Context, key string, o ReplaceOptions) (
 		return nil, err
 	}
 	defer unlock()
-	old, err := i.bindings(key).Head(ctx)
+	old, err := i.own(ctx, key)
 	if err != nil {
 		return nil, err
 	}

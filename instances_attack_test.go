@@ -426,3 +426,95 @@ func TestStepWhoseTransactionWasRolledBackIsNotRecorded(t *testing.T) {
 		t.Errorf("%d rows", n)
 	}
 }
+
+// TestBindThatDiedGivesAKeyNobodyElsesDatabase: key a's Bind stands still between its two writes, key b gets the database meanwhile, and then a's process dies right after its second write.
+func TestBindThatDiedGivesAKeyNobodyElsesDatabase(t *testing.T) {
+	ctx := context.Background()
+	type world struct {
+		a *account
+		c *tonbo.Client
+		d *tonbo.Database
+	}
+	prepared := func(t *testing.T) world {
+		a := newAccount(t)
+		a.create("d")
+		st := tonbotest.NewStore(a.store)
+		o := a.machine()
+		o.Remote = st
+		dying := newClient(t, o)
+		g := st.Block(tonbotest.Match{Op: tonbotest.Create, Key: "instances/a/"})
+		r := make(chan error, 1)
+		go func() { _, err := dying.Instances().Bind(ctx, "a", "d"); r <- err }()
+		if err := g.Wait(ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+		c := a.client()
+		if _, err := c.Instances().Bind(ctx, "b", "d"); err != nil {
+			t.Fatal(err)
+		}
+		st.Fail(tonbotest.Match{Op: tonbotest.List, Key: "names/"}, -1, remote.ErrDenied)
+		g.Open()
+		if err := <-r; err == nil {
+			t.Fatal("the dying Bind came to its end")
+		}
+		return world{a, c, must[*tonbo.Database](t)(c.Get(ctx, "d"))}
+	}
+	for what, call := range map[string]func(t *testing.T, w world){
+		"Get": func(t *testing.T, w world) {
+			_, err := w.c.Instances().Get(ctx, "a")
+			wantIs(t, "get", err, tonbo.ErrNotFound)
+		},
+		"Update": func(t *testing.T, w world) {
+			_, err := w.c.Instances().Update(ctx, "a", tonbo.UpdateOptions{Protected: new(true)})
+			wantIs(t, "update", err, tonbo.ErrNotFound)
+		},
+		"Replace": func(t *testing.T, w world) {
+			if in, err := w.c.Instances().Replace(ctx, "a", tonbo.ReplaceOptions{DeleteOld: true}); err != nil || in.DatabaseID == w.d.ID {
+				t.Errorf("%+v, %v", in, err)
+			}
+		},
+		"Replace by a fork": func(t *testing.T, w world) {
+			_, err := w.c.Instances().Replace(ctx, "a", tonbo.ReplaceOptions{From: tonbo.Slot(1)})
+			wantIs(t, "replace", err, tonbo.ErrNotFound)
+		},
+		"Bind": func(t *testing.T, w world) {
+			_, err := w.c.Instances().Bind(ctx, "a", "d")
+			wantIs(t, "bind", err, tonbo.ErrKeyBound)
+		},
+		"Ensure": func(t *testing.T, w world) {
+			if in := ensure(t, w.c, "a", tonbo.EnsureOptions{}); in.DatabaseID == w.d.ID || in.Started != tonbo.Created {
+				t.Errorf("%+v", in)
+			}
+		},
+		"Ensure beside the other key's": func(t *testing.T, w world) {
+			other := ensure(t, w.c, "b", tonbo.EnsureOptions{})
+			if in := ensure(t, w.c, "a", tonbo.EnsureOptions{}); in.DatabaseID == w.d.ID || in.Started != tonbo.Created {
+				t.Errorf("%+v", in)
+			}
+			synced(t, other.DB)
+		},
+		"Ensure of that database": func(t *testing.T, w world) {
+			_, err := w.c.Instances().Ensure(ctx, "a", tonbo.EnsureOptions{ExpectID: w.d.ID})
+			wantIs(t, "expected", err, tonbo.ErrTargetChanged)
+			_, err = w.c.Instances().Ensure(ctx, "a", tonbo.EnsureOptions{Adopt: w.d.ID})
+			wantIs(t, "adopted", err, tonbo.ErrKeyBound)
+		},
+		"Provide": func(t *testing.T, w world) {
+			if in, err := w.c.Instances().Provide(ctx, "a", tonbo.EnsureOptions{}); err != nil || in.DatabaseID == w.d.ID {
+				t.Errorf("%+v, %v", in, err)
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := prepared(t)
+			call(t, w)
+			d := must[*tonbo.Database](t)(w.c.Get(ctx, "d"))
+			if d.ID != w.d.ID || d.Frozen || d.Protected {
+				t.Errorf("the other key's database is %+v now", d)
+			}
+			if in, err := w.c.Instances().Get(ctx, "b"); err != nil || in.DatabaseID != w.d.ID {
+				t.Errorf("the other key has %+v, %v", in, err)
+			}
+		})
+	}
+}

@@ -51,13 +51,18 @@ func (i *Instances) provide(ctx context.Context, key string, o EnsureOptions) (*
 			continue
 		}
 		// (2) Does it open? That incarnation and no other.
-		started, err := i.opens(ctx, b)
+		started, err := i.opens(ctx, key, b)
 		switch {
 		case errors.Is(err, fence.ErrNoDatabase), errors.Is(err, ErrDeleted), errors.Is(err, ErrExpired):
 			if ours, err = i.succeed(ctx, key, b, o, err); err != nil {
 				return nil, err
 			}
 			created = created || ours
+			continue
+		case errors.Is(err, ErrKeyBound):
+			if _, _, err := i.append(ctx, key, b, catalog.Binding{Kind: catalog.Release, Generation: b.Generation}); err != nil {
+				return nil, err
+			}
 			continue
 		case errors.Is(err, ErrFrozen): // by a Replace that runs at this moment? The key has another one then
 			now, herr := i.bindings(key).Head(ctx)
@@ -89,7 +94,7 @@ func (i *Instances) provide(ctx context.Context, key string, o EnsureOptions) (*
 }
 
 // opens tells whether an Open of the database that b names would come to its pages: its head, its record, and the entries and manifest that it stands on. Without a claim.
-func (i *Instances) opens(ctx context.Context, b *catalog.Binding) (Started, error) {
+func (i *Instances) opens(ctx context.Context, key string, b *catalog.Binding) (Started, error) {
 	head, r, err := i.c.look(ctx, b.Name)
 	if errors.Is(err, fence.ErrNoDatabase) {
 		return "", i.whyGone(ctx, b, err)
@@ -100,6 +105,8 @@ func (i *Instances) opens(ctx context.Context, b *catalog.Binding) (Started, err
 	switch {
 	case head.ID.String() != b.ID:
 		return "", i.whyGone(ctx, b, fence.ErrNoDatabase)
+	case r != nil && r.Instance != "" && r.Instance != key:
+		return "", fmt.Errorf("%w: %s is the database of key %s", ErrKeyBound, b.Name, r.Instance)
 	case r != nil && r.State == catalog.Deleting:
 		return "", fmt.Errorf("%w: its deletion has begun", ErrDeleted)
 	case r != nil && (r.State == catalog.Expiring || r.Expired(i.c.o.time())):
