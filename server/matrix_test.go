@@ -3,6 +3,7 @@ package server_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -86,15 +87,29 @@ var cells = []cell{
 	{"getUsage", "GET", "/v1/usage", "", "account", 200, 200},
 	{"listKeys", "GET", "/v1/api-keys", "", "account", 200, 200},
 	{"makeKey", "POST", "/v1/api-keys", `{"name":"made"}`, "keys", 201, 201},
+	{"listDatabaseObjects", "GET", "/v1/databases/NAME/objects?prefix=db/NAME/log/", "", "objects", 200, 200},
+	{"getDatabaseObject", "GET", "/v1/databases/NAME/objects/db/NAME/log/fffffffffffffffe", "", "objects", 200, 404},
+	{"putDatabaseObject", "PUT", "/v1/databases/NAME/objects/db/NAME/seg/" + segment, "junk", "objects", 201, 201},
+	{"deleteDatabaseObject", "DELETE", "/v1/databases/NAME/objects/db/NAME/seg/" + segment, "", "objects", 204, 204},
+	{"listAccountObjects", "GET", "/v1/objects?prefix=db/NAME/log/", "", "objects", 200, 200},
+	{"getAccountObject", "GET", "/v1/objects/db/NAME/log/fffffffffffffffe", "", "objects", 200, 404},
+	{"putAccountObject", "PUT", "/v1/objects/db/NAME/seg/" + segment, "junk", "objects", 201, 201},
+	{"deleteAccountObject", "DELETE", "/v1/objects/db/NAME/seg/" + segment, "", "objects", 204, 204},
 }
 
-// others are routes that the cells above do not have: public ones, those about one key (TestWhoMayDoWhatToWhichKey), and the data plane's, which has tests of its own.
-func others(id string) bool {
-	switch id {
-	case "health", "ready", "metrics", "openapi", "revokeKey", "rotateKey":
-		return true
+const segment = "0000000000000001-00112233445566778899aabbccddeeff"
+
+// headers are those that the route wants.
+func (c cell) headers() []string {
+	if c.class == "objects" && c.method == "PUT" {
+		return []string{"If-None-Match", "*"}
 	}
-	return strings.HasSuffix(id, "Object") || strings.HasSuffix(id, "Objects")
+	return nil
+}
+
+// others are routes that the cells above do not have: public ones, and those about one key (TestWhoMayDoWhatToWhichKey).
+func others(id string) bool {
+	return slices.Contains([]string{"health", "ready", "metrics", "openapi", "revokeKey", "rotateKey"}, id)
 }
 
 // expect is the contract, said once more.
@@ -102,6 +117,8 @@ func expect(h holder, c cell, beyond, there bool) (status int, code string) {
 	switch {
 	case h.refused:
 		return 401, "unauthorized"
+	case c.class == "objects":
+		return expectObject(h, c, beyond, there)
 	case h.narrowed && beyond:
 		return 404, "not_found"
 	case h.narrowed && (c.class == "manage" || c.class == "account" || c.class == "keys"):
@@ -117,6 +134,26 @@ func expect(h holder, c cell, beyond, there bool) (status int, code string) {
 		code = "not_found"
 	}
 	return status, code
+}
+
+// expectObject is expect for the data plane, where a key that is not narrowed may do everything with every object.
+func expectObject(h holder, c cell, beyond, there bool) (status int, code string) {
+	writes := c.method == "PUT" || c.method == "DELETE"
+	switch {
+	case writes && h.readOnly && (!h.narrowed || !beyond || strings.HasPrefix(c.path, "/v1/objects")): // of the account: said without a look at the name
+		return 403, "key_read_only"
+	case h.narrowed && (beyond || !writes && !there):
+		return 404, "not_found"
+	case h.narrowed && c.method == "PUT": // it is no segment
+		return 403, "entry_refused"
+	case h.narrowed && c.method == "DELETE":
+		return 403, "key_narrowed"
+	case there:
+		return c.there, ""
+	case c.missing == 404:
+		return 404, "object_not_found"
+	}
+	return c.missing, ""
 }
 
 func TestEveryRoleRouteAndReachAnswersAsSaid(t *testing.T) {
@@ -165,7 +202,7 @@ func TestEveryRoleRouteAndReachAnswersAsSaid(t *testing.T) {
 						w.want(201, "POST", "/v1/databases", w.owner, `{"name":"`+database+`"}`)
 						body = strings.ReplaceAll(body, "DATABASE", database)
 					}
-					a := w.do(c.method, strings.ReplaceAll(c.path, "NAME", name), h.secret(w, reach), body)
+					a := w.do(c.method, strings.ReplaceAll(c.path, "NAME", name), h.secret(w, reach), body, c.headers()...)
 					cellsDone++
 					status, code := expect(h, c, beyond, there)
 					if a.Status != status || code != "" && a.code() != code {
@@ -199,7 +236,7 @@ func TestOutOfReachIsWhatDoesNotExist(t *testing.T) {
 		}
 		for _, name := range []string{"other-1", "other-2", "other-nothing", "run", "ru", "Run-1", strings.Repeat("x", 200)} {
 			before := counter.Counts()
-			a := w.do(c.method, strings.ReplaceAll(c.path, "NAME", name), sandbox, strings.NewReplacer("NAME", name, "FRESH", "run-f", "DATABASE", "other-2").Replace(c.body))
+			a := w.do(c.method, strings.ReplaceAll(c.path, "NAME", name), sandbox, strings.NewReplacer("NAME", name, "FRESH", "run-f", "DATABASE", "other-2").Replace(c.body), c.headers()...)
 			if got := plain(a); got != missing {
 				t.Errorf("%s of %s:\n%s\nwant\n%s", c.id, name, got, missing)
 			}
