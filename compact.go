@@ -28,7 +28,7 @@ type compaction struct {
 	plan    base.Plan
 	settle  float64            // 0: it is due, else settleFactor or closeFactor
 	runs    [][]*layout.Object // of the old base, newest first
-	objects []*layout.Object   // all that hold pages as of slot, newest first
+	objects *layout.Deltas     // all that hold pages as of slot, newest first
 	pages   pageset.Set        // what the new level holds
 	sums    map[uint32]uint64  // of these, those that are known
 	reader  layout.Reader
@@ -41,7 +41,7 @@ type compaction struct {
 	bytes   int64                     // of it
 
 	tailPages int   // different pages in the tail
-	tailBytes int64 // stored, of all its pages
+	tailBytes int64 // stored, of all its pages, as if each were whole: what is spared who opens it is read as often, whatever it weighs
 	perPage   int64 // of one of them
 	buf       []byte
 	rested    time.Time // when it last let others have the processor
@@ -134,11 +134,11 @@ func (c *compaction) merge(ctx context.Context, tl *tail) error {
 	if err := c.weigh(ctx, tail); err != nil {
 		return err
 	}
-	c.objects = tail
+	objects := tail
 	for _, run := range c.runs {
-		c.objects = append(c.objects, run...)
+		objects = append(objects, run...)
 	}
-	c.objects = append(c.objects, c.level(c.old.Bottom())...)
+	c.objects = layout.NewDeltas(append(objects, c.level(c.old.Bottom())...))
 	if c.prior != nil {
 		c.labels = append(c.labels, c.prior.Labels...)
 	}
@@ -189,7 +189,7 @@ func (c *compaction) holds(first, last uint32) int {
 	return n
 }
 
-// How many bytes a compaction may put for each one that it takes out of the tail, if it is not due but makes the next opening cheaper: in a quiet moment, and when nobody has the database
+// How many bytes a compaction may put for each one that it takes out of the tail, deltas counted as the pages that they stand for, if it is not due but makes the next opening cheaper: in a quiet moment, and when nobody has the database
 // open any more.
 const (
 	settleFactor = 1.5
@@ -202,15 +202,33 @@ func (c *compaction) weigh(ctx context.Context, tail []*layout.Object) error {
 	if err := pagesOf(ctx, tail, c.add); err != nil {
 		return err
 	}
-	c.tailPages = c.pages.Len()
-	pages := int64(0)
-	for _, o := range tail {
-		for i := range o.Known().Blocks {
-			c.tailBytes += int64(o.Known().Blocks[i].Length)
+	if c.h.tune.broken == withoutDeltas {
+		c.pages = pageset.Set{}
+		for _, o := range tail {
+			layout.PagesIn(o.Known(), 1, c.state.PageCount, func(_ int, first, last uint32) {
+				for p := first; p <= last; p++ {
+					c.add(p)
+				}
+			})
 		}
-		pages += int64(o.Known().Pages())
 	}
-	c.perPage = c.tailBytes/max(pages, 1) + 1
+	c.tailPages = c.pages.Len()
+	var whole, deltas int64
+	for _, o := range tail {
+		ix := o.Known()
+		for i := range ix.Blocks {
+			whole += int64(ix.Blocks[i].Count())
+			c.tailBytes += int64(ix.Blocks[i].Length)
+		}
+		if ix.Delta != nil {
+			deltas += int64(ix.Delta.Count())
+		}
+	}
+	c.perPage = int64(c.state.PageSize) / 3
+	if whole > 0 {
+		c.perPage = c.tailBytes/whole + 1
+	}
+	c.tailBytes += deltas * c.perPage
 	return nil
 }
 
@@ -400,21 +418,18 @@ func (c *compaction) read(ctx context.Context, p uint32) (uint64, error) {
 		}
 	}
 	// It has changed here since, as hot pages do, or is not here.
-	for _, o := range c.objects {
-		found, err := c.reader.Page(ctx, o, p, c.buf)
-		if err != nil {
-			return 0, err
-		}
-		if !found {
-			continue
-		}
-		got := segment.PageSum(p, c.buf)
-		if known && got != want {
-			return 0, fmt.Errorf("%w: page %d in %s is not what was shipped", ErrCorrupt, p, o.Key)
-		}
-		return got, nil
+	found, err := c.objects.Page(ctx, &c.reader, p, c.buf)
+	if err != nil {
+		return 0, err
 	}
-	return 0, fmt.Errorf("%w: page %d as of slot %d is in no object", ErrCorrupt, p, c.slot)
+	if !found {
+		return 0, fmt.Errorf("%w: page %d as of slot %d is in no object", ErrCorrupt, p, c.slot)
+	}
+	got := segment.PageSum(p, c.buf)
+	if known && got != want {
+		return 0, fmt.Errorf("%w: page %d as of slot %d is not what was shipped", ErrCorrupt, p, c.slot)
+	}
+	return got, nil
 }
 
 // segment puts one.
@@ -443,7 +458,7 @@ func (c *compaction) segment(ctx context.Context, w *segment.Writer, first, last
 		if c.made == nil {
 			c.made = map[string]*layout.Object{}
 		}
-		c.made[s.Key] = layout.Indexed(c.h.pages, int(c.state.PageSize), s.Key, "", s.Size, s.Size-int64(len(payload)), ix)
+		c.made[s.Key] = layout.Indexed(c.h.pages, int(c.state.PageSize), s.Key, s.Size, layout.Part{Index: ix, Start: s.Size - int64(len(payload))})
 	}
 	return s, remote.CreateUnique(ctx, c.h.store, s.Key, b)
 }

@@ -22,9 +22,20 @@ type tuning struct {
 	now     func() time.Time // for bases and collection
 	wal     int              // bytes of the write-ahead log that are not in the main file: a checkpoint begins in the background
 	slots   uint64           // of the log since the last base, whatever is in them: its horizon rises with bases alone, and they list its labels
+	broken  broken           // for tests
 }
 
-var defaultTuning = tuning{entries: 128, bytes: 4 << 20, settle: 4, after: 2 * time.Second, slots: 128, wal: checkpointAfter, collect: time.Hour, now: time.Now}
+// broken is a rule about deltas that a test breaks, to see that it is found out.
+type broken int
+
+const (
+	againstUnshipped broken = iota + 1 // deltas are against what no entry holds
+	withoutDeltas                      // a base leaves out the pages that the tail holds as deltas
+)
+
+// A base puts the pages of the tail once more, whole, and what travels with it: the more deltas it takes in, the fewer bytes that is for each. Entries name 256 slots of their tail at most:
+// what comes while a compaction is under way must find room there.
+var defaultTuning = tuning{entries: 192, bytes: 4 << 20, settle: 4, after: 2 * time.Second, slots: 192, wal: checkpointAfter, collect: time.Hour, now: time.Now}
 
 // maxMarks bounds how finely a manifest remembers which slot was when.
 const maxMarks = 256

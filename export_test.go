@@ -44,6 +44,22 @@ func (o Options) Unsettled() Options {
 	return o
 }
 
+// DeltasAgainstUnshipped breaks a rule: deltas are against versions of pages that no entry holds.
+func (o Options) DeltasAgainstUnshipped() Options { return o.broken(againstUnshipped) }
+
+// BasesWithoutDeltas breaks a rule: bases leave out the pages that the tail holds as deltas.
+func (o Options) BasesWithoutDeltas() Options { return o.broken(withoutDeltas) }
+
+func (o Options) broken(b broken) Options {
+	t := defaultTuning
+	if o.tune != nil {
+		t = *o.tune
+	}
+	t.broken = b
+	o.tune = &t
+	return o
+}
+
 // Collecting makes an owner collect after every compaction, and believe that everything is old.
 func (o Options) Collecting() Options {
 	t := defaultTuning

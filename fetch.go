@@ -166,10 +166,10 @@ func (s *fetcher) fetch(ctx context.Context, l *locator, o *layout.Object, i, j 
 	runs := blocks[len(blocks)-1].Runs
 	last := runs[len(runs)-1].First + runs[len(runs)-1].Count - 1
 	places := l.places(first, last)
-	objects := *l.ready.Load()
-	ours := func(p uint32) bool { // no newer object has it
+	at := l.ready.Load()
+	ours := func(p uint32) bool { // no newer object has it whole
 		k := places[p-first].object
-		return p <= l.pageCount && k >= 0 && objects[k] == o
+		return p <= l.pageCount && k >= 0 && at.objects[k] == o
 	}
 	buf := batches.Get().(*[]byte)
 	defer batches.Put(buf)
@@ -194,6 +194,10 @@ func (s *fetcher) fetch(ctx context.Context, l *locator, o *layout.Object, i, j 
 			start = p
 		}
 		b = append(b, page...)
+		page = b[len(b)-s.size:]
+		if err := at.deltas.Apply(p, int(places[p-first].object), page); err != nil {
+			return err
+		}
 		sums = append(sums, cache.PageSum{Page: p, Sum: segment.PageSum(p, page)})
 		return nil
 	})

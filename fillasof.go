@@ -22,9 +22,9 @@ func (h *handle) fillAsOf(st *cache.State) cache.Fill {
 				return fmt.Errorf("page %d as of slot %d: %w; to go on without what was not shipped, move %s away", page, st.Slot, err, h.dir.Path())
 			}
 		}
-		o, _, _, err := l.find(ctx, page)
+		_, _, _, err := l.find(ctx, page) // which reads the maps that tell where it is
 		if err == nil {
-			_, err = r.Page(ctx, o, page, buf)
+			_, err = l.ready.Load().deltas.Page(ctx, &r, page, buf)
 		}
 		if err != nil {
 			return fmt.Errorf("page %d as of slot %d: %w; to go on without what was not shipped, move %s away", page, st.Slot, err, h.dir.Path())

@@ -236,7 +236,7 @@ func (s *fetcher) fetchNear(ctx context.Context, l *locator, pages []uint32) err
 		return err
 	}
 	places := l.places(first, last)
-	objects := *l.ready.Load()
+	objects := l.ready.Load().objects
 	open := map[int32]*span{}
 	var spans []*span
 	for _, p := range pages {

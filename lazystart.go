@@ -30,7 +30,9 @@ func (h *handle) lazyStart(ctx context.Context, owner *fence.Owner, t *tailReade
 	}
 	b := &beginning{h: h, state: s, known: pageset.NewBits(int(s.PageCount)), sums: pageset.NewSums(int(s.PageCount))}
 	// (1) What the file has already.
+	had := 0 // pages of the file
 	if st != nil {
+		had = st.Sums.Len()
 		b.keep(st)
 		tl, err := t.tail(ctx)
 		if err == nil {
@@ -48,10 +50,18 @@ func (h *handle) lazyStart(ctx context.Context, owner *fence.Owner, t *tailReade
 		return nil, err
 	}
 	var floor uint64
+	var prior func(pgno uint32, buf []byte) bool
 	if st != nil {
 		floor = st.Slot
+		prior = func(pgno uint32, buf []byte) bool {
+			if int64(pgno) > int64(had) || !st.Knows(pgno) {
+				return false
+			}
+			_, err := b.f.ReadAt(buf, int64(pgno-1)*int64(len(buf)))
+			return err == nil
+		}
 	}
-	err := t.atHand(ctx, s.PageCount, floor, b.put)
+	err := t.atHand(ctx, s.PageCount, floor, prior, b.put)
 	if err == nil {
 		err = b.f.Sync()
 	}

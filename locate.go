@@ -22,10 +22,16 @@ type locator struct {
 
 	tail   tail
 	base   *base.Manifest
-	known  map[string]*layout.Object        // by key: objects whose maps an earlier locator has read
-	turn   chan struct{}                    // held by who reads the maps of entries
-	ready  atomic.Pointer[[]*layout.Object] // newest first
-	guides atomic.Int32                     // guesses made
+	known  map[string]*layout.Object // by key: objects whose maps an earlier locator has read
+	turn   chan struct{}             // held by who reads the maps of entries
+	ready  atomic.Pointer[located]
+	guides atomic.Int32 // guesses made
+}
+
+// located are the objects that hold the pages, newest first, once the maps of the entries among them are known, and what their deltas make of them.
+type located struct {
+	objects []*layout.Object
+	deltas  *layout.Deltas
 }
 
 const (
@@ -43,7 +49,7 @@ func (h *handle) newLocator(tl tail, m *base.Manifest, slot uint64, pageSize int
 // objects lists the objects, newest first. The first call reads the maps of entries that have not been read: they name segments.
 func (l *locator) objects(ctx context.Context) ([]*layout.Object, error) {
 	if r := l.ready.Load(); r != nil {
-		return *r, nil
+		return r.objects, nil
 	}
 	select {
 	case l.turn <- struct{}{}:
@@ -52,7 +58,7 @@ func (l *locator) objects(ctx context.Context) ([]*layout.Object, error) {
 		return nil, ctx.Err()
 	}
 	if r := l.ready.Load(); r != nil {
-		return *r, nil
+		return r.objects, nil
 	}
 	var entries []*layout.Object
 	for i := range l.tail.entries {
@@ -78,7 +84,7 @@ func (l *locator) objects(ctx context.Context) ([]*layout.Object, error) {
 		r[i] = l.read(o)
 	}
 	l.known = nil
-	l.ready.Store(&r)
+	l.ready.Store(&located{r, layout.NewDeltas(r)})
 	return r, nil
 }
 
@@ -87,7 +93,7 @@ func (l *locator) objects(ctx context.Context) ([]*layout.Object, error) {
 func (l *locator) reuse(earlier *locator) {
 	l.known = map[string]*layout.Object{}
 	if r := earlier.ready.Load(); r != nil {
-		for _, o := range *r {
+		for _, o := range r.objects {
 			if o.Known() != nil {
 				l.known[o.Key] = o
 			}
@@ -135,7 +141,7 @@ func (l *locator) readMapsOf(ctx context.Context, first, last uint32) error {
 	return readMaps(ctx, of)
 }
 
-// place is where a page is: the number of an object and of a block in it.
+// place is where a page is whole: the number of an object and of a block in it. Deltas of newer objects are against it.
 type place struct{ object, block int32 }
 
 // places tells where the pages from first to last are, as far as maps are known. After objects has succeeded.
@@ -144,7 +150,7 @@ func (l *locator) places(first, last uint32) []place {
 	for i := range r {
 		r[i].object = none
 	}
-	for k, o := range *l.ready.Load() {
+	for k, o := range l.ready.Load().objects {
 		if o.Last < first || last < o.First {
 			continue
 		}
@@ -168,7 +174,7 @@ func (l *locator) places(first, last uint32) []place {
 	return r
 }
 
-// find returns the object and the block that hold a page. w, when it is not nil, may have the block already.
+// find returns the newest object and the block that hold a page whole. w, when it is not nil, may have the block already.
 func (l *locator) find(ctx context.Context, p uint32) (o *layout.Object, block int, w *layout.Window, err error) {
 	objects, err := l.objects(ctx)
 	if err != nil {

@@ -16,25 +16,21 @@ import (
 	"github.com/tonbo-go/tonbo/remote"
 )
 
-// eachPage decodes an entry's pages, those in segments included. fn is called concurrently, for different pages. prep is the error of what had to be done
-// before.
-func eachPage(ctx context.Context, h *handle, name string, e *fence.Entry, prep error, fn func(pgno uint32, page []byte) error) error {
-	if prep != nil {
-		return prep
-	}
+// eachChange decodes an entry's pages, those in segments included: whole is called with those that are, concurrently for different pages, and delta with the others before that.
+func eachChange(ctx context.Context, h *handle, name string, e *fence.Entry, whole func(pgno uint32, page []byte) error, delta func(segment.Delta) error) error {
 	hd := &segment.Header{PageSize: e.State.PageSize, PageCount: e.State.PageCount, PayloadSize: e.PayloadSize, PayloadSum: e.PayloadSum}
 	object := fence.SlotKey(name, e.Slot)
 	ix, err := segment.DecodeIndex(e.Payload, hd)
 	if err != nil {
 		return damaged(h, object, err)
 	}
-	if err := segment.EachPage(hd, ix, e.Payload, fn); err != nil {
+	if err := segment.EachChange(hd, ix, e.Payload, whole, delta); err != nil {
 		return damaged(h, object, err)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(transfers)
 	for _, ref := range ix.Refs {
-		g.Go(func() error { return h.eachPageOf(ctx, ref, e.State.PageSize, &e.ID, fn) })
+		g.Go(func() error { return h.eachPageOf(ctx, ref, e.State.PageSize, &e.ID, whole) })
 	}
 	return g.Wait()
 }
@@ -96,13 +92,15 @@ func (h *handle) sumsOf(ctx context.Context, e *fence.Entry) (cache.Shipped, err
 	}
 	s := cache.Shipped{Slot: e.Slot, PageCount: e.State.PageCount, Checksum: e.State.Checksum}
 	var mu sync.Mutex
-	err := eachPage(ctx, h, h.name, e, nil, func(pgno uint32, page []byte) error {
-		sum := segment.PageSum(pgno, page)
+	add := func(pgno uint32, sum uint64) error {
 		mu.Lock()
 		defer mu.Unlock()
 		s.Pages = append(s.Pages, cache.PageSum{Page: pgno, Sum: sum})
 		return nil
-	})
+	}
+	err := eachChange(ctx, h, h.name, e,
+		func(pgno uint32, page []byte) error { return add(pgno, segment.PageSum(pgno, page)) },
+		func(d segment.Delta) error { return add(d.Page, d.Sum) })
 	slices.SortFunc(s.Pages, func(a, b cache.PageSum) int { return int(int64(a.Page) - int64(b.Page)) })
 	return s, err
 }

@@ -3,6 +3,7 @@ package tonbo
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -24,6 +25,7 @@ type restorer struct {
 	size  int         // of a page, bytes
 	state fence.State // to be reached
 	p     *progressMeter
+	buf   []byte // of delta
 
 	mu   sync.Mutex
 	sums pageset.Sums
@@ -56,7 +58,10 @@ func (r *restorer) apply(ctx context.Context, pieces []piece) error {
 			return err
 		}
 		for i, e := range full {
-			if err := eachPage(ctx, r.h, chunk[i].t.log.Name(), e, r.resize(e.State.PageCount), r.put); err != nil {
+			if err := r.resize(e.State.PageCount); err != nil {
+				return err
+			}
+			if err := eachChange(ctx, r.h, chunk[i].t.log.Name(), e, r.put, r.delta); err != nil {
 				return err
 			}
 			fault("restore:entry")
@@ -117,6 +122,23 @@ func (r *restorer) put(pgno uint32, page []byte) error {
 	r.mu.Unlock()
 	r.p.add(int64(len(page)))
 	return nil
+}
+
+// delta puts a page that an entry holds as a difference against what the entries and the base before it have put, or the file had.
+func (r *restorer) delta(d segment.Delta) error {
+	if r.buf == nil {
+		r.buf = make([]byte, 2*r.size)
+	}
+	before, page := r.buf[:r.size], r.buf[r.size:]
+	if n, err := r.f.ReadAt(before, int64(d.Page-1)*int64(r.size)); err == io.EOF {
+		clear(before[n:])
+	} else if err != nil {
+		return err
+	}
+	if err := d.Apply(page, before); err != nil {
+		return fmt.Errorf("%w: %w", errSum, err)
+	}
+	return r.put(d.Page, page)
 }
 
 // run restores what is newer than slot floor, compares the whole with the checksum that its writer recorded, and makes it durable. It closes the file.

@@ -24,6 +24,8 @@ const (
 	segmentLimit = 8 << 20 // raw bytes of pages of a segment
 	transfers    = 4       // segments on the way at once: memory stays under transfers * segmentLimit
 	wholeLimit   = 1 << 20 // raw bytes of a database that an entry may carry whole
+	deltaPages   = 256     // pages of an entry that may hold some as differences: what it costs to find these is bounded
+	longestChain = 64      // differences of a page that follow each other
 )
 
 // shipment is one entry's worth of pages.
@@ -79,7 +81,11 @@ func (h *handle) encode(ctx context.Context, c *vfs.Changes, owner *fence.Owner)
 	if err != nil {
 		return sh, err
 	}
-	err = c.Each(func(pgno uint32, page []byte, s uint64) error {
+	var shipped func(pgno uint32) (uint64, bool)
+	if sh.spool == nil && !c.Whole && c.Len() <= deltaPages {
+		shipped = h.shipped
+	}
+	err = c.EachOver(shipped, func(pgno uint32, page []byte, s uint64, before []byte) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -91,6 +97,14 @@ func (h *handle) encode(ctx context.Context, c *vfs.Changes, owner *fence.Owner)
 		}
 		sum ^= s
 		sh.pages = append(sh.pages, cache.PageSum{Page: pgno, Sum: s})
+		if before != nil {
+			if h.tune.broken == againstUnshipped {
+				before = page
+			}
+			if ok, err := w.AddDelta(pgno, before, page, s); ok || err != nil {
+				return err
+			}
+		}
 		return w.Add(pgno, page)
 	})
 	if err != nil {
@@ -122,6 +136,14 @@ func (h *handle) encode(ctx context.Context, c *vfs.Changes, owner *fence.Owner)
 		}
 	}
 	return sh, nil
+}
+
+// shipped returns the checksum of a page as of the last shipped entry, if the entry to be made may hold a difference against it: every reader can make that version, from the base or a
+// whole page in the tail and the differences since, of which there are few enough.
+func (h *handle) shipped(pgno uint32) (sum uint64, ok bool) {
+	_, count, _ := h.dir.Position()
+	sum, known := h.dir.Sum(pgno)
+	return sum, known && pgno <= count && h.tail.chain(pgno) < longestChain
 }
 
 // upload puts the segments that the entry names.

@@ -67,10 +67,18 @@ func (r *reader) newSnapshot(ctx context.Context, e *fence.Entry, t *tailReader,
 	}
 	// (2) What is at hand.
 	floor := uint64(0)
+	var prior func(pgno uint32, buf []byte) bool
 	if from != nil {
 		floor = from.entry.Slot
+		prior = func(pgno uint32, buf []byte) bool {
+			if int(pgno) > len(from.where) {
+				return false
+			}
+			w := from.where[pgno-1].Load()
+			return w != 0 && s.pages.readAt(buf, w-1, 0) == nil
+		}
 	}
-	if err := t.atHand(ctx, st.PageCount, floor, func(pgno uint32, page []byte) error {
+	if err := t.atHand(ctx, st.PageCount, floor, prior, func(pgno uint32, page []byte) error {
 		return s.put(l, pgno, page, []cache.PageSum{{Page: pgno, Sum: segment.PageSum(pgno, page)}})
 	}); err != nil {
 		return nil, err

@@ -9,8 +9,6 @@ import (
 
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/layout"
-	"github.com/tonbo-go/tonbo/internal/pageset"
-	"github.com/tonbo-go/tonbo/internal/segment"
 	"github.com/tonbo-go/tonbo/remote"
 )
 
@@ -136,48 +134,4 @@ func unlessGone(err error) error {
 		return nil
 	}
 	return err
-}
-
-// atHand calls put with the pages of a state of pageCount pages that have been read already and are newer than slot floor, each once. It goes from the newest entry
-// down, to the first one that has not been read: what is older may be older than that one's pages.
-func (t *tailReader) atHand(ctx context.Context, pageCount uint32, floor uint64, put func(pgno uint32, page []byte) error) error {
-	pieces, err := t.pieces(ctx, floor)
-	if err != nil {
-		return err
-	}
-	h := t.h
-	decided := pageset.NewBits(int(pageCount))
-	once := func(pgno uint32, page []byte) error {
-		if pgno > pageCount || decided.Has(pgno) {
-			return nil
-		}
-		decided.Set(pgno)
-		return put(pgno, page)
-	}
-	for i := len(pieces) - 1; i >= 0; i-- {
-		p := pieces[i]
-		if p.e.Payload == nil {
-			return nil
-		}
-		hd := &segment.Header{PageSize: p.e.State.PageSize, PageCount: p.e.State.PageCount, PayloadSize: p.e.PayloadSize, PayloadSum: p.e.PayloadSum}
-		key := fence.SlotKey(p.t.log.Name(), p.e.Slot)
-		ix, err := segment.DecodeIndex(p.e.Payload, hd)
-		if err != nil {
-			return damaged(h, key, err)
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := segment.EachPage(hd, ix, p.e.Payload, once); err != nil {
-			return damaged(h, key, err)
-		}
-		for _, r := range ix.Refs {
-			decided.Fill(r.First, r.Last)
-		}
-		fault("restore:entry")
-	}
-	if t.base == nil || floor > 0 && floor >= t.bottom() {
-		return nil
-	}
-	return damaged(h, t.head.Base, t.base.EachUpper(once))
 }

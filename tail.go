@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -13,7 +14,8 @@ import (
 	"github.com/tonbo-go/tonbo/remote"
 )
 
-// tailKept bounds the payloads of the tail that stay in memory, in bytes: compaction finds hot pages there, which have changed in the local file since.
+// tailKept bounds the payloads of the tail that stay in memory, in bytes: compaction finds hot pages there, which have changed in the local file since. Blocks of
+// deltas stay whatever there is of them: what they are against is elsewhere, and a page is to cost no more than one block.
 const tailKept = 512 << 10
 
 // mapKept is how large a payload may be, in bytes, to stay in memory with its map.
@@ -68,7 +70,11 @@ func (h *handle) tailOf(name string, e *fence.Entry, payload []byte, keep bool) 
 	case keep:
 		te.object = layout.Loaded(size, key, ix, payload)
 	default:
-		te.object = layout.Indexed(h.pages, size, key, e.ETag, e.Size, e.Size-e.PayloadSize, ix)
+		p := layout.Part{Index: ix, Start: e.Size - e.PayloadSize, ETag: e.ETag}
+		if err := p.KeepDelta(payload); err != nil {
+			return te, h.told(err)
+		}
+		te.object = layout.Indexed(h.pages, size, key, e.Size, p)
 	}
 	return te, nil
 }
@@ -94,8 +100,9 @@ func (h *handle) readMap(ctx context.Context, name string, slot uint64, id fence
 	p := layout.Part{Index: ix, Start: e.Size - e.PayloadSize, ETag: e.ETag}
 	if e.PayloadSize <= mapKept {
 		p.Payload = e.Payload
+		return p, nil
 	}
-	return p, nil
+	return p, p.KeepDelta(e.Payload)
 }
 
 // push adds an entry that has just been stored.
@@ -137,6 +144,27 @@ func (t *tail) drop(slot uint64) {
 	*t = rest
 }
 
+// chain counts the deltas of a page that follow its newest whole version in the tail, or in the base. Where a map has not been read, there may be any number of them.
+func (t *tail) chain(p uint32) (n int) {
+	for i := len(t.entries) - 1; i >= 0; i-- {
+		ix := t.entries[i].object.Known()
+		switch {
+		case ix == nil:
+			return math.MaxInt
+		case ix.HasDelta(p):
+			n++
+		case ix.Search(p) >= 0:
+			return n
+		}
+		for _, r := range ix.Refs {
+			if r.First <= p && p <= r.Last { // perhaps in there: then that is it, and else there may be some more
+				return n
+			}
+		}
+	}
+	return n
+}
+
 // objects lists what the tail's pages are in, newest first: the entries, and the segments that they name. Entries that have not been read are.
 func (t *tail) objects(ctx context.Context, h *handle, pageSize int) ([]*layout.Object, error) {
 	var r []*layout.Object
@@ -167,7 +195,7 @@ func (t *tail) known() bool {
 	return true
 }
 
-// pagesOf calls add for each page that is in the blocks of objects. Their maps must have been read, or are now.
+// pagesOf calls add for each page that is in the blocks of objects, whole or as a delta. Their maps must have been read, or are now.
 func pagesOf(ctx context.Context, objects []*layout.Object, add func(pgno uint32)) error {
 	return runsOf(ctx, objects, func(first, last uint32) {
 		for p := first; p <= last; p++ {
@@ -185,6 +213,11 @@ func runsOf(ctx context.Context, objects []*layout.Object, add func(first, last 
 		}
 		for i := range ix.Blocks {
 			for _, r := range ix.Blocks[i].Runs {
+				add(r.First, r.First+(r.Count-1))
+			}
+		}
+		if ix.Delta != nil {
+			for _, r := range ix.Delta.Runs {
 				add(r.First, r.First+(r.Count-1))
 			}
 		}

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	readAhead  = 32       // entries read at once
+	readAhead  = 32       // entries read at once, to be applied
+	tailAtOnce = 64       // entries read at once, to be kept
 	keptLimit  = 32 << 20 // bytes of payloads kept between finding the entries and applying them
 	stepBack   = 32       // slots read at once while the tail is not known
 	absentness = 4        // tries before a slot that must be there is taken for gone
@@ -112,7 +113,7 @@ func (t *tailReader) readAll(ctx context.Context, floor uint64) error {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(readAhead)
+	g.SetLimit(tailAtOnce)
 	for _, s := range t.slots {
 		if t.has(s) || s <= floor {
 			continue

@@ -18,6 +18,7 @@ type Changes struct {
 	PageSize  int    // bytes
 	PageCount uint32 // size of the database at the boundary
 	Commits   int    // commits since the last Take
+	Whole     bool   // it is every page, of TakeAll
 
 	ctx      context.Context // ends the fetching of absent pages
 	d        *Database
@@ -27,6 +28,7 @@ type Changes struct {
 	places   map[uint32]version // where pages are in the write-ahead log; later commits do not move these
 	back     pageset.Set        // what Return gives back to dirty
 	commits  int                // and to commits
+	log      uint64             // which write-ahead log places are in
 	held     bool               // of a transaction whose commit is held back
 	release  bool
 	settled  bool
@@ -107,7 +109,7 @@ func (h *Held) settle(shipped bool) {
 // take collects the changes, with those of held, a commit that is being held back. d.ckpt is held shared; Release lets it go.
 // +checklocks:d.mu
 func (d *Database) take(ctx context.Context, held *commit, all bool) *Changes {
-	c := &Changes{ctx: ctx, PageSize: d.o.PageSize, PageCount: d.pageCount, Commits: d.commits, d: d, minCount: d.minCount, back: d.dirty, commits: d.commits}
+	c := &Changes{ctx: ctx, PageSize: d.o.PageSize, PageCount: d.pageCount, Commits: d.commits, d: d, minCount: d.minCount, back: d.dirty, commits: d.commits, log: d.frames.Load() >> 32}
 	c.set.AddAll(&d.dirty)
 	c.places = map[uint32]version{}
 	low := c.minCount
@@ -120,7 +122,7 @@ func (d *Database) take(ctx context.Context, held *commit, all bool) *Changes {
 			c.set.Add(f.page)
 		}
 	}
-	if all { // c.minCount stays: what has to be noted before the write-ahead log is reset does not depend on what is shipped
+	if c.Whole = all; all { // c.minCount stays: what has to be noted before the write-ahead log is reset does not depend on what is shipped
 		low = 0
 	}
 	for p := low + 1; p <= c.PageCount; p++ {
@@ -158,43 +160,88 @@ func (c *Changes) Pages() []uint32 { return c.pages }
 // What fn does with a page takes longer than to read it. When a checkpoint waits, the rest is therefore read at once, if it is not too large, and the checkpoint let go:
 // it may be a commit's own that waits, and with it the commit.
 func (c *Changes) Each(fn func(pgno uint32, page []byte, sum uint64) error) error {
-	buf := make([]byte, c.PageSize)
+	return c.EachOver(nil, func(pgno uint32, page []byte, sum uint64, _ []byte) error { return fn(pgno, page, sum) })
+}
+
+// EachOver is Each with the last shipped version of each page for which shipped returns its checksum and true, if a file here still has it: the write-ahead log, or the main file while that has
+// nothing newer. before is nil where that is not so; nothing is fetched for it.
+func (c *Changes) EachOver(shipped func(pgno uint32) (sum uint64, ok bool), fn func(pgno uint32, page []byte, sum uint64, before []byte) error) error {
+	buf := make([]byte, 2*c.PageSize)
 	for i, p := range c.pages {
 		if rest := c.pages[i:]; !c.release && c.d.waiting.Load() > 0 && int64(len(rest))*int64(c.PageSize) <= readAhead {
-			return c.eachOf(rest, fn)
+			return c.eachOf(rest, shipped, fn)
 		}
-		sum, err := c.d.readPage(c.ctx, p, buf, c.places)
+		page, before, sum, err := c.read(p, buf, shipped)
 		if err != nil {
 			return err
 		}
-		if err := fn(p, buf, sum); err != nil {
+		if err := fn(p, page, sum, before); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// read reads a page, and its last shipped version, into buf, which has room for both.
+func (c *Changes) read(p uint32, buf []byte, shipped func(pgno uint32) (uint64, bool)) (page, before []byte, sum uint64, err error) {
+	page, before = buf[:c.PageSize:c.PageSize], buf[c.PageSize:]
+	if sum, err = c.d.readPage(c.ctx, p, page, c.places); err != nil {
+		return nil, nil, 0, err
+	}
+	if shipped != nil {
+		if was, ok := shipped(p); ok && c.d.readShipped(p, was, before) {
+			return page, before, sum, nil
+		}
+	}
+	return page, nil, sum, nil
+}
+
 // readAhead bounds the memory, in bytes, for pages that are read at once to let a checkpoint go.
 const readAhead = 32 << 20
 
-// eachOf is Each of pages that are read before, and then released.
-func (c *Changes) eachOf(pages []uint32, fn func(pgno uint32, page []byte, sum uint64) error) error {
-	all := make([]byte, len(pages)*c.PageSize)
-	sums := make([]uint64, len(pages))
-	page := func(i int) []byte { return all[i*c.PageSize : (i+1)*c.PageSize : (i+1)*c.PageSize] }
+// eachOf is EachOver of pages that are read before, and then released.
+func (c *Changes) eachOf(pages []uint32, shipped func(pgno uint32) (uint64, bool), fn func(pgno uint32, page []byte, sum uint64, before []byte) error) error {
+	type read struct {
+		page, before []byte
+		sum          uint64
+	}
+	size := c.PageSize
+	if shipped != nil {
+		size *= 2
+	}
+	all, reads := make([]byte, len(pages)*size), make([]read, len(pages))
 	for i, p := range pages {
 		var err error
-		if sums[i], err = c.d.readPage(c.ctx, p, page(i), c.places); err != nil {
+		r := &reads[i]
+		if r.page, r.before, r.sum, err = c.read(p, all[i*size:(i+1)*size:(i+1)*size], shipped); err != nil {
 			return err
 		}
 	}
 	c.Release()
 	for i, p := range pages {
-		if err := fn(p, page(i), sums[i]); err != nil {
+		if err := fn(p, reads[i].page, reads[i].sum, reads[i].before); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// readShipped brings the last shipped version of a page, whose checksum is sum, into buf, and tells whether it did. d.ckpt is held.
+func (d *Database) readShipped(pgno uint32, sum uint64, buf []byte) bool {
+	d.mu.Lock()
+	v, sent := d.sent[pgno]
+	f := d.walFile
+	d.mu.Unlock()
+	if sent && v.sum == sum && f != nil {
+		if _, err := f.ReadAt(buf, v.off); err == nil && d.o.Sum(pgno, buf) == sum {
+			return true
+		}
+	}
+	main, err := d.openMain()
+	if err == nil {
+		_, err = main.ReadAt(buf, int64(pgno-1)*int64(len(buf)))
+	}
+	return err == nil && d.o.Sum(pgno, buf) == sum
 }
 
 // Release lets checkpoints go on. A second call does nothing.
@@ -220,6 +267,11 @@ func (c *Changes) shipped() {
 	}
 	d.shippedCount = c.PageCount
 	for _, p := range c.pages {
+		if v, in := c.places[p]; in && c.log == d.frames.Load()>>32 {
+			d.sent[p] = v
+		} else {
+			delete(d.sent, p)
+		}
 		if !d.dirty.Has(p) {
 			delete(d.spilled, p)
 			delete(d.unsaved, p)

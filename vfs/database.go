@@ -51,6 +51,7 @@ type Database struct {
 	dirty        pageset.Set
 	commits      int                 // since the last Take
 	taken        *Changes            // being shipped
+	sent         map[uint32]version  // where the write-ahead log has shipped versions of pages: the last ones, but for pages that were shipped from the main file since
 	spilled      map[uint32]uint64   // unshipped pages in the main file: their sums
 	unsaved      map[uint32]struct{} // of these, the ones not yet told to BeforeReset
 	refusal      error
@@ -92,7 +93,7 @@ type heldHeader struct {
 func newDatabase(path string, o Options) *Database {
 	d := &Database{
 		path: path, o: o,
-		wal: map[uint32]version{}, spilled: map[uint32]uint64{}, unsaved: map[uint32]struct{}{},
+		wal: map[uint32]version{}, sent: map[uint32]version{}, spilled: map[uint32]uint64{}, unsaved: map[uint32]struct{}{},
 		pageCount: o.PageCount, minCount: o.PageCount, shippedCount: o.PageCount,
 	}
 	d.cond = sync.NewCond(&d.mu)
@@ -284,6 +285,7 @@ func (d *Database) resetWAL(op func() error) error {
 	d.fault("vfs:reset-done")
 	clear(d.wal)
 	d.frames.Store((d.frames.Load()>>32 + 1) << 32)
+	clear(d.sent)
 	d.tail, d.tailAt, d.held.valid = d.tail[:0], 0, false
 	return nil
 }

@@ -4,6 +4,7 @@
 package layout
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,28 @@ type Part struct {
 	Start   int64  // of the payload in the object
 	ETag    string // not empty: the very object meant (entries: a ghost may fill a collected slot)
 	Payload []byte // when it is in memory
+	Delta   []byte // of an index with deltas, when the payload is not in memory: that block as it is stored
+}
+
+// KeepDelta sets Delta from a payload that does not stay in memory: what it costs then is the block of deltas alone.
+func (p *Part) KeepDelta(payload []byte) error {
+	b := p.Index.Delta
+	if b == nil {
+		return nil
+	}
+	if b.Offset < 0 || end(b) > int64(len(payload)) {
+		return fmt.Errorf("%w: deltas at %d end at %d, the payload at %d", ErrDamaged, b.Offset, end(b), len(payload))
+	}
+	p.Delta = bytes.Clone(payload[b.Offset:end(b)])
+	return nil
+}
+
+// deltas returns the block of deltas as it is stored.
+func (p *Part) deltas() []byte {
+	if p.Payload != nil {
+		return p.Payload[p.Index.Delta.Offset:end(p.Index.Delta)]
+	}
+	return p.Delta
 }
 
 // Sharing is a store that shares blocks of some of its objects with other handles and processes on this machine.
@@ -79,16 +102,22 @@ func Loaded(pageSize int, key string, ix *segment.Index, payload []byte) *Object
 	return with(newObject(nil, pageSize, segment.Ref{Key: key}), &Part{Index: ix, Payload: payload})
 }
 
-// Indexed returns an object whose index is known, and whose blocks are read when they are needed. start is the payload's offset.
-func Indexed(s remote.Store, pageSize int, key, etag string, size, start int64, ix *segment.Index) *Object {
-	return with(newObject(s, pageSize, segment.Ref{Key: key, Size: size}), &Part{Index: ix, Start: start, ETag: etag})
+// Indexed returns an object whose index is known, and whose blocks are read when they are needed. p.Start is the payload's offset.
+func Indexed(s remote.Store, pageSize int, key string, size int64, p Part) *Object {
+	return with(newObject(s, pageSize, segment.Ref{Key: key, Size: size}), &p)
 }
 
 func with(o *Object, p *Part) *Object {
-	if n := len(p.Index.Blocks); n > 0 {
-		last := p.Index.Blocks[n-1].Runs
+	o.First, o.Last = math.MaxUint32, 0
+	span := func(first, last []segment.Run) {
 		end := last[len(last)-1]
-		o.First, o.Last = p.Index.Blocks[0].Runs[0].First, end.First+end.Count-1
+		o.First, o.Last = min(o.First, first[0].First), max(o.Last, end.First+(end.Count-1))
+	}
+	if n := len(p.Index.Blocks); n > 0 {
+		span(p.Index.Blocks[0].Runs, p.Index.Blocks[n-1].Runs)
+	}
+	if d := p.Index.Delta; d != nil {
+		span(d.Runs, d.Runs)
 	}
 	o.known.Store(p)
 	return o
@@ -158,6 +187,9 @@ func (o *Object) readTail(ctx context.Context) (Part, error) {
 		}
 		if err != nil {
 			return Part{}, fmt.Errorf("%w: %s/%s: %w", ErrDamaged, o.store, o.Key, err)
+		}
+		if ix.Delta != nil {
+			return Part{}, fmt.Errorf("%w: %s/%s holds deltas, and should hold whole pages", ErrDamaged, o.store, o.Key)
 		}
 		p := Part{Index: ix, Start: start, ETag: b.ETag}
 		if int64(len(b.Body)) == b.Size { // a small one: that was all of it

@@ -24,7 +24,7 @@ type span struct {
 	pages map[uint32][]byte
 }
 
-// Page copies a page into buf, if the object holds it.
+// Page copies a page into buf, if the object holds it whole.
 func (r *Reader) Page(ctx context.Context, o *Object, pgno uint32, buf []byte) (found bool, err error) {
 	if pgno < o.First || pgno > o.Last {
 		return false, nil

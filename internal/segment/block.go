@@ -18,15 +18,9 @@ const unpackSlack = 32
 // The pools hold nothing but scratch memory, which the garbage collector takes back when it is idle.
 // Neither an encoder used by EncodeAll nor a decoder used by DecodeAll has goroutines.
 var (
-	encoders = sync.Pool{New: func() any {
-		e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest),
-			zstd.WithWindowSize(BlockSize), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false))
-		if err != nil {
-			panic(fmt.Sprintf("segment: zstd refuses fixed options: %v", err))
-		}
-		return e
-	}}
-	decoders = sync.Pool{New: func() any {
+	encoders      = newEncoders(zstd.SpeedFastest, false)
+	deltaEncoders = newEncoders(zstd.SpeedFastest, true)
+	decoders      = sync.Pool{New: func() any {
 		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 			zstd.WithDecoderMaxMemory(MaxBlock), zstd.WithDecoderMaxWindow(MaxBlock), zstd.WithDecodeAllCapLimit(true))
 		if err != nil {
@@ -35,6 +29,18 @@ var (
 		return &blockDecoder{zstd: d}
 	}}
 )
+
+// newEncoders makes a pool. literals: bytes among which nothing repeats are coded by how often each comes, which the fastest level leaves out: a block of deltas is often one row.
+func newEncoders(level zstd.EncoderLevel, literals bool) *sync.Pool {
+	return &sync.Pool{New: func() any {
+		e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(level), zstd.WithAllLitEntropyCompression(literals),
+			zstd.WithWindowSize(BlockSize), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false))
+		if err != nil {
+			panic(fmt.Sprintf("segment: zstd refuses fixed options: %v", err))
+		}
+		return e
+	}}
+}
 
 type blockDecoder struct {
 	zstd *zstd.Decoder
@@ -47,45 +53,95 @@ func (b *Block) Pages(stored []byte, pageSize int, fn func(pgno uint32, page []b
 	if b.Kind != BlockPages {
 		return &KindError{What: "block kind", Kind: uint64(b.Kind)}
 	}
-	if !ValidPageSize(pageSize) || b.Raw < 1 || b.Raw > MaxBlock || b.Raw%pageSize != 0 || b.Length > b.Raw {
+	if !ValidPageSize(pageSize) || b.Raw < 1 || b.Raw > MaxBlock || b.Raw%pageSize != 0 {
 		return damaged("block of %d bytes, %d stored, with pages of %d", b.Raw, b.Length, pageSize)
+	}
+	if n := b.Count(); n != b.Raw/pageSize {
+		return damaged("block at %d: %d bytes for %d pages of %d", b.Offset, b.Raw, n, pageSize)
+	}
+	return b.unpack(stored, func(raw []byte) error {
+		for _, r := range b.Runs {
+			for i := uint32(0); i < r.Count; i++ {
+				if err := fn(r.First+i, raw[:pageSize:pageSize]); err != nil {
+					return err
+				}
+				raw = raw[pageSize:]
+			}
+		}
+		return nil
+	})
+}
+
+// Deltas checks the stored bytes of a block of deltas and calls fn with each of them, in ascending order of pages. fn's error ends it and is returned as it is. Nothing
+// reaches fn unless the block and its division into pages are right; a delta's own shape is checked by Apply. Memory: at most MaxDelta bytes, reused.
+func (b *Block) Deltas(stored []byte, fn func(Delta) error) error {
+	if b.Kind != BlockDelta {
+		return &KindError{What: "block kind", Kind: uint64(b.Kind)}
+	}
+	if b.Raw < 1 || b.Raw > MaxDelta {
+		return damaged("block of deltas of %d bytes, %d stored", b.Raw, b.Length)
+	}
+	return b.unpack(stored, func(raw []byte) error {
+		each := func(fn func(Delta) error) error {
+			c := cursor{b: raw}
+			for _, r := range b.Runs {
+				for i := uint32(0); i < r.Count; i++ {
+					n := int(c.upTo(MaxDelta))
+					d := Delta{Page: r.First + i, Sum: c.u64(), ops: c.bytes(n)}
+					if c.bad {
+						return damaged("block of deltas at %d ends within page %d", b.Offset, d.Page)
+					}
+					if err := fn(d); err != nil {
+						return err
+					}
+				}
+			}
+			if len(c.b) > 0 {
+				return damaged("block of deltas at %d: %d bytes behind the last page", b.Offset, len(c.b))
+			}
+			return nil
+		}
+		if err := each(func(Delta) error { return nil }); err != nil {
+			return err
+		}
+		return each(fn)
+	})
+}
+
+// Count returns how many pages are in the block.
+func (b *Block) Count() (n int) {
+	for _, r := range b.Runs {
+		n += int(r.Count)
+	}
+	return n
+}
+
+// unpack checks the stored bytes and calls fn with the content, which is valid during the call.
+func (b *Block) unpack(stored []byte, fn func(raw []byte) error) error {
+	if b.Length > b.Raw {
+		return damaged("block of %d bytes, %d stored", b.Raw, b.Length)
 	}
 	if len(stored) != b.Length {
 		return damaged("block at %d: %d bytes, the index says %d", b.Offset, len(stored), b.Length)
 	}
-	pages := uint64(0)
-	for _, r := range b.Runs {
-		pages += uint64(r.Count)
-	}
-	if pages != uint64(b.Raw/pageSize) {
-		return damaged("block at %d: %d bytes for %d pages of %d", b.Offset, b.Raw, pages, pageSize)
-	}
 	if xxhash.Sum64(stored) != b.Sum {
 		return damaged("block at %d: checksum does not match", b.Offset)
 	}
-	raw := stored
-	if b.Length < b.Raw {
-		d := decoders.Get().(*blockDecoder)
-		defer decoders.Put(d)
-		if cap(d.buf) < b.Raw+unpackSlack {
-			d.buf = make([]byte, 0, max(b.Raw, BlockSize)+unpackSlack)
-		}
-		var err error
-		// The capacity bounds what a frame can unpack to.
-		if raw, err = d.zstd.DecodeAll(stored, d.buf[:0:b.Raw+unpackSlack]); err != nil {
-			return damaged("block at %d: %v", b.Offset, err)
-		}
-		if len(raw) != b.Raw {
-			return damaged("block at %d: %d bytes unpacked, the index says %d", b.Offset, len(raw), b.Raw)
-		}
+	if b.Length == b.Raw {
+		return fn(stored)
 	}
-	for _, r := range b.Runs {
-		for i := uint32(0); i < r.Count; i++ {
-			if err := fn(r.First+i, raw[:pageSize:pageSize]); err != nil {
-				return err
-			}
-			raw = raw[pageSize:]
-		}
+	d := decoders.Get().(*blockDecoder)
+	defer decoders.Put(d)
+	if cap(d.buf) < b.Raw+unpackSlack {
+		d.buf = make([]byte, 0, max(b.Raw, BlockSize)+unpackSlack)
 	}
-	return nil
+	// The capacity bounds what a frame can unpack to.
+	raw, err := d.zstd.DecodeAll(stored, d.buf[:0:b.Raw+unpackSlack])
+	if err != nil {
+		return damaged("block at %d: %v", b.Offset, err)
+	}
+	if len(raw) != b.Raw {
+		return damaged("block at %d: %d bytes unpacked, the index says %d", b.Offset, len(raw), b.Raw)
+	}
+	return fn(raw)
 }

@@ -20,7 +20,11 @@ func read(object []byte) error {
 	if err != nil {
 		return err
 	}
-	return segment.EachPage(h, ix, payload, func(uint32, []byte) error { return nil })
+	page, zeros := make([]byte, ix.PageSize), make([]byte, ix.PageSize)
+	return segment.EachChange(h, ix, payload, func(uint32, []byte) error { return nil }, func(d segment.Delta) error {
+		d.Apply(page, zeros) // not its version before: that it is refused, other tests check
+		return nil
+	})
 }
 
 // typed tells whether an error is one that the package documents.
@@ -177,16 +181,19 @@ func TestUnknownVersionKindOrFlagFailsClosed(t *testing.T) {
 	if _, _, err := segment.DecodeHeader(reseal(later)); !errors.As(err, &version) || version.Version != 7 {
 		t.Errorf("version 7: %v", err)
 	}
-	// Block kinds: the delta, reserved, and one unknown.
-	for _, kind := range []byte{segment.BlockDelta, 3} {
-		index := []byte{0, 2, 0, 0 /* page size */, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, kind, 8, 8, 1, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8}
-		var unknown *segment.KindError
-		if err := read(seal(t, 512, make([]byte, 8), index)); !errors.As(err, &unknown) || unknown.Kind != uint64(kind) {
-			t.Errorf("block kind %d: %v", kind, err)
-		}
+	// A block kind that is unknown, and each kind where the other is meant.
+	index := []byte{0, 2, 0, 0 /* page size */, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 3, 8, 8, 1, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8}
+	var unknown *segment.KindError
+	if err := read(seal(t, 512, make([]byte, 8), index)); !errors.As(err, &unknown) || unknown.Kind != 3 {
+		t.Errorf("block kind 3: %v", err)
+	}
+	for _, kind := range []byte{segment.BlockPages, segment.BlockDelta, 3} {
 		b := segment.Block{Kind: kind, Length: 8, Raw: 512, Runs: []segment.Run{{First: 1, Count: 1}}}
-		if err := b.Pages(make([]byte, 8), 512, nil); !errors.As(err, &unknown) {
-			t.Errorf("block kind %d: %v", kind, err)
+		if err := b.Pages(make([]byte, 8), 512, nil); kind != segment.BlockPages && !errors.As(err, &unknown) {
+			t.Errorf("block kind %d read as pages: %v", kind, err)
+		}
+		if err := b.Deltas(make([]byte, 8), nil); kind != segment.BlockDelta && !errors.As(err, &unknown) {
+			t.Errorf("block kind %d read as deltas: %v", kind, err)
 		}
 	}
 }

@@ -62,6 +62,9 @@ func FuzzDecode(f *testing.F) {
 		for _, b := range ix.Blocks {
 			at += b.Length
 		}
+		if ix.Delta != nil {
+			at += ix.Delta.Length
+		}
 		f.Add(object, payload[:at], uint32(s.size))
 		f.Add(payload[at:len(payload)-40], payload[:at], uint32(s.size))
 	}
@@ -84,13 +87,36 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		last, lock := uint32(0), segment.LockPage(int(size))
-		err = segment.EachPage(h, ix, payload, func(pgno uint32, page []byte) error {
-			if pgno <= last || pgno == lock || len(page) != int(size) || ix.Find(pgno) == nil {
-				t.Fatalf("page %d after %d, %d bytes", pgno, last, len(page))
+		seen := map[uint32]bool{}
+		ordered := func(pgno uint32) {
+			if pgno <= last || pgno == lock || seen[pgno] {
+				t.Fatalf("page %d after %d", pgno, last)
 			}
-			last = pgno
+			last, seen[pgno] = pgno, true
+		}
+		whole := *ix
+		whole.Delta = nil
+		err = segment.EachPage(h, &whole, payload, func(pgno uint32, page []byte) error {
+			if len(page) != int(size) || ix.Find(pgno) == nil {
+				t.Fatalf("page %d, %d bytes", pgno, len(page))
+			}
+			ordered(pgno)
 			return nil
 		})
+		if err == nil {
+			last = 0
+			page, old := make([]byte, size), make([]byte, size)
+			err = segment.EachDelta(ix, payload, func(d segment.Delta) error {
+				ordered(d.Page)
+				if !ix.HasDelta(d.Page) {
+					t.Fatalf("page %d is not in the index", d.Page)
+				}
+				if err := d.Apply(page, old); err == nil && segment.PageSum(d.Page, page) != d.Sum {
+					t.Fatalf("page %d: another page than the one that was meant", d.Page)
+				}
+				return nil
+			})
+		}
 		if err != nil && !typed(err) {
 			t.Fatal(err)
 		}
@@ -121,6 +147,9 @@ func FuzzDecodeIndexTail(f *testing.F) {
 				end := start
 				for _, b := range ix.Blocks {
 					end += int64(b.Length)
+				}
+				if ix.Delta != nil {
+					end += int64(ix.Delta.Length)
 				}
 				if start <= 0 || end >= size {
 					t.Fatalf("payload from %d, blocks to %d of %d", start, end, size)

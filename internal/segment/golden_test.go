@@ -44,7 +44,9 @@ func goldens() map[string]*spec {
 		"commit-large": {header: large, size: 4096, pages: []uint32{1, 50000}, refs: []segment.Ref{{Key: "db/run-1/seg/1-aa", First: 2, Last: 30000, Pages: 20000, Size: 5 << 32}, {Key: "db/run-1/seg/1-ab", First: 30001, Last: 49999, Pages: 19999, Size: 1 << 20}}},
 		"segment": {header: segment.Header{Kind: segment.KindSegment, ID: id, Nonce: nonce, Generation: 1, From: 2, Slot: 8, PageCount: 1 << 20}, size: 4096,
 			pages: append(span(1, 20), segment.LockPage(4096)-1, segment.LockPage(4096)+1)},
-		"page-64k": {header: entry(segment.KindCommit, 2), size: 65536, pages: span(1, 2)},
+		"commit-deltas": {header: entry(segment.KindCommit, 6), size: 4096, pages: []uint32{2, 7}, deltas: []uint32{1, 3, 4, 9}},
+		"close-deltas":  {header: entry(segment.KindClose, 7), size: 512, deltas: []uint32{5}, fill: noise},
+		"page-64k":      {header: entry(segment.KindCommit, 2), size: 65536, pages: span(1, 2)},
 	}
 }
 

@@ -144,8 +144,13 @@ func (ix *Index) matches(h *Header) error {
 	}
 	last := uint32(0)
 	if n := len(ix.Blocks); n > 0 {
-		runs := ix.Blocks[n-1].Runs
-		last = runs[len(runs)-1].First + (runs[len(runs)-1].Count - 1)
+		last = ix.Blocks[n-1].last()
+	}
+	if ix.Delta != nil {
+		if h.Kind == KindSegment || h.Flags&FlagWhole != 0 {
+			return damaged("deltas in an object that must hold whole pages")
+		}
+		last = max(last, ix.Delta.last())
 	}
 	if n := len(ix.Refs); n > 0 {
 		if h.Kind == KindSegment {
@@ -157,6 +162,11 @@ func (ix *Index) matches(h *Header) error {
 		return damaged("page %d in a database of %d pages", last, h.PageCount)
 	}
 	return nil
+}
+
+func (b *Block) last() uint32 {
+	r := b.Runs[len(b.Runs)-1]
+	return r.First + (r.Count - 1)
 }
 
 // DecodeIndexTail reads the index from tail, the last bytes of an object of objectSize bytes. payloadStart is where block offsets count from. need > 0, and nothing else:
@@ -233,8 +243,14 @@ func (ix *Index) decodeBlocks(c *cursor, n, numRuns int) (end int64, err error) 
 	for i := range ix.Blocks {
 		b := &ix.Blocks[i]
 		b.Kind = c.u8()
-		if b.Kind != BlockPages && !c.bad {
+		switch {
+		case c.bad, b.Kind == BlockPages:
+		case b.Kind != BlockDelta:
 			return 0, &KindError{What: "block kind", Kind: uint64(b.Kind)}
+		case i < n-1:
+			return 0, damaged("index: block %d of %d holds deltas: they come last", i, n)
+		default:
+			next = 1
 		}
 		b.Offset = end
 		b.Length, b.Raw = int(c.upTo(MaxBlock)), int(c.upTo(MaxBlock))
@@ -254,7 +270,11 @@ func (ix *Index) decodeBlocks(c *cursor, n, numRuns int) (end int64, err error) 
 			pages += k
 		}
 		b.Sum = c.u64()
-		if c.bad || b.Length < 1 || b.Length > b.Raw || count == 0 || uint64(b.Raw) != pages*uint64(ix.PageSize) {
+		fits := uint64(b.Raw) == pages*uint64(ix.PageSize)
+		if b.Kind == BlockDelta {
+			fits = b.Raw <= MaxDelta && pages <= maxDeltas && uint64(b.Raw) >= pages*deltaHead
+		}
+		if c.bad || b.Length < 1 || b.Length > b.Raw || count == 0 || !fits {
 			return 0, damaged("index: block %d: %d bytes stored of %d, %d pages", i, b.Length, b.Raw, pages)
 		}
 		b.Runs = runs[from:len(runs):len(runs)]
@@ -262,6 +282,9 @@ func (ix *Index) decodeBlocks(c *cursor, n, numRuns int) (end int64, err error) 
 	}
 	if len(runs) != numRuns {
 		return 0, damaged("index: %d runs, its head says %d", len(runs), numRuns)
+	}
+	if n > 0 && ix.Blocks[n-1].Kind == BlockDelta {
+		ix.Blocks, ix.Delta = ix.Blocks[:n-1], &ix.Blocks[n-1]
 	}
 	return end, nil
 }
@@ -288,11 +311,32 @@ func (ix *Index) decodeRefs(c *cursor, n int) error {
 	return nil
 }
 
-// disjoint checks that no run reaches into the range of a ref; both ascend.
+// disjoint checks that no run reaches into another or into the range of a ref. Runs of whole pages, runs of deltas and refs each ascend.
 func (ix *Index) disjoint() error {
-	refs := ix.Refs
+	if err := ix.apartFromRefs(ix.Blocks); err != nil || ix.Delta == nil {
+		return err
+	}
+	if err := ix.apartFromRefs([]Block{*ix.Delta}); err != nil {
+		return err
+	}
+	deltas := ix.Delta.Runs
 	for i := range ix.Blocks {
 		for _, r := range ix.Blocks[i].Runs {
+			for len(deltas) > 0 && deltas[0].First+(deltas[0].Count-1) < r.First {
+				deltas = deltas[1:]
+			}
+			if len(deltas) > 0 && deltas[0].First <= r.First+(r.Count-1) {
+				return fmt.Errorf("page %d is whole and a delta", max(deltas[0].First, r.First))
+			}
+		}
+	}
+	return nil
+}
+
+func (ix *Index) apartFromRefs(blocks []Block) error {
+	refs := ix.Refs
+	for i := range blocks {
+		for _, r := range blocks[i].Runs {
 			last := r.First + (r.Count - 1)
 			for len(refs) > 0 && refs[0].Last < r.First {
 				refs = refs[1:]

@@ -3,6 +3,7 @@ package segment_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"math/rand/v2"
 	"testing"
 
@@ -16,6 +17,16 @@ type spec struct {
 	pages  []uint32       // ascending
 	fill   func(pgno uint32, page []byte)
 	refs   []segment.Ref
+	deltas []uint32 // ascending, none of pages; their versions before are what before makes
+}
+
+// before is a page as of the entry before.
+func (s *spec) before(pgno uint32) []byte {
+	b := s.page(pgno)
+	n := len(b) / 4
+	copy(b[n/2:n], s.page(pgno + 1)[n:])    // other content here
+	copy(b[n:2*n], s.page(pgno)[n+2:2*n+2]) // and something that has moved there
+	return b
 }
 
 // text fills a page as SQLite would: a cell array and text that compresses.
@@ -56,11 +67,16 @@ func (s *spec) build(t testing.TB) (object []byte, h segment.Header) {
 	h = s.header
 	h.PageSize = uint32(s.size)
 	var payload []byte
-	if len(s.pages) > 0 || len(s.refs) > 0 {
+	if len(s.pages) > 0 || len(s.refs) > 0 || len(s.deltas) > 0 {
 		w := segment.NewWriter(s.size)
 		for _, p := range s.pages {
 			if err := w.Add(p, s.page(p)); err != nil {
 				t.Fatal(err)
+			}
+		}
+		for _, p := range s.deltas {
+			if ok, err := w.AddDelta(p, s.before(p), s.page(p), segment.PageSum(p, s.page(p))); err != nil || !ok {
+				t.Fatal(p, ok, err)
 			}
 		}
 		for _, r := range s.refs {
@@ -91,22 +107,33 @@ func (s *spec) check(t testing.TB, object []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := 0
-	err = segment.EachPage(h, ix, payload, func(pgno uint32, page []byte) error {
-		if i >= len(s.pages) || pgno != s.pages[i] {
-			t.Fatalf("page %d is number %d, want %v", i, pgno, s.pages)
+	i, want := 0, append(append([]uint32(nil), s.pages...), s.deltas...)
+	each := func(pgno uint32, page []byte) error {
+		if i >= len(want) || pgno != want[i] {
+			t.Fatalf("page %d is number %d, want %v", i, pgno, want)
 		}
 		if !bytes.Equal(page, s.page(pgno)) {
 			t.Fatalf("page %d differs", pgno)
 		}
 		i++
 		return nil
+	}
+	err = segment.EachChange(h, ix, payload, each, func(d segment.Delta) error {
+		page := make([]byte, s.size)
+		if err := d.Apply(page, s.before(d.Page)); err != nil {
+			return err
+		}
+		return each(d.Page, page)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i != len(s.pages) || ix.Pages() != i {
-		t.Fatalf("%d pages, index says %d, want %d", i, ix.Pages(), len(s.pages))
+	if i != len(want) || ix.Pages() != i {
+		t.Fatalf("%d pages, index says %d, want %d", i, ix.Pages(), len(want))
+	}
+	err = segment.EachPage(h, ix, payload, func(uint32, []byte) error { return nil })
+	if refused := errors.Is(err, segment.ErrFormat); refused != (len(s.deltas) > 0) {
+		t.Fatalf("read as whole pages: %v", err)
 	}
 }
 

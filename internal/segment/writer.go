@@ -1,6 +1,8 @@
 package segment
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -12,20 +14,25 @@ import (
 // Writer builds one payload: Add and AddRef in ascending order, then Finish. The first error stays: a payload that
 // misses a page cannot be finished. It is not for concurrent use.
 type Writer struct {
-	pageSize int
-	lock     uint32
-	payload  []byte // blocks finished so far
-	records  []byte // their index records
-	raw      []byte // pages of the block being filled
-	runs     []Run  // their numbers
-	refs     []Ref
-	blocks   int
-	numRuns  int // of finished blocks
-	pages    int
-	next     uint32 // page after the last finished block, for the index's gaps
-	last     uint32 // last page added
-	finished bool
-	err      error
+	pageSize  int
+	lock      uint32
+	payload   []byte // blocks finished so far
+	records   []byte // their index records
+	raw       []byte // pages of the block being filled
+	runs      []Run  // their numbers
+	refs      []Ref
+	blocks    int
+	numRuns   int // of finished blocks
+	pages     int
+	next      uint32 // page after the last finished block, for the index's gaps
+	last      uint32 // last page added
+	deltas    []byte // content of the block of deltas
+	deltaOf   []Run  // their pages
+	after     uint32 // last of them
+	numDeltas int
+	check     []byte // what a delta makes
+	finished  bool
+	err       error
 }
 
 var errFinished = errors.New("payload already finished")
@@ -39,7 +46,8 @@ func NewWriter(pageSize int) *Writer {
 
 // Reset makes w ready for another payload. The one returned by Finish is then no longer valid: its memory is used again.
 func (w *Writer) Reset(pageSize int) {
-	*w = Writer{pageSize: pageSize, next: 1, payload: w.payload[:0], records: w.records[:0], raw: w.raw[:0], runs: w.runs[:0], refs: w.refs[:0]}
+	*w = Writer{pageSize: pageSize, next: 1, payload: w.payload[:0], records: w.records[:0], raw: w.raw[:0], runs: w.runs[:0], refs: w.refs[:0],
+		deltas: w.deltas[:0], deltaOf: w.deltaOf[:0], check: w.check[:0]}
 	if !ValidPageSize(pageSize) {
 		w.err = fmt.Errorf("page size %d is not a power of two from %d to %d", pageSize, MinPageSize, MaxPageSize)
 		return
@@ -84,6 +92,52 @@ func (w *Writer) Add(pgno uint32, page []byte) error {
 	return nil
 }
 
+// AddDelta appends a page as a difference against old, its version as of the entry before, and tells whether it did: not if that is not worth it, or if the deltas have become too many.
+// sum is the page's PageSum. Page numbers ascend, apart from those given to Add, which must be others; Finish checks that. Not for segments.
+func (w *Writer) AddDelta(pgno uint32, old, page []byte, sum uint64) (bool, error) {
+	switch {
+	case w.err != nil:
+		return false, w.err
+	case w.finished:
+		return false, w.fail(errFinished)
+	case len(page) != w.pageSize || len(old) != w.pageSize:
+		return false, w.fail(fmt.Errorf("page %d has %d bytes, before %d, not %d", pgno, len(page), len(old), w.pageSize))
+	case pgno <= w.after || pgno > MaxPage:
+		return false, w.fail(fmt.Errorf("delta of page %d after page %d", pgno, w.after))
+	case pgno == w.lock:
+		return false, w.fail(fmt.Errorf("page %d is the lock page, which has no content", pgno))
+	}
+	if w.numDeltas == maxDeltas {
+		return false, nil
+	}
+	start := len(w.deltas)
+	b := append(w.deltas, make([]byte, deltaRoom)...) // room for what comes before
+	head := len(b)
+	b = AppendDelta(b, old, page)
+	w.deltas = b[:start]
+	n := len(b) - head
+	w.check = append(w.check[:0], page...)
+	clear(w.check)
+	if !applyDelta(w.check, old, b[head:]) || !bytes.Equal(w.check, page) {
+		return false, w.fail(fmt.Errorf("the delta of page %d does not make it", pgno))
+	}
+	if n > w.pageSize-w.pageSize/4 || start+deltaRoom+n > MaxDelta {
+		return false, nil
+	}
+	w.deltas = binary.AppendUvarint(w.deltas, uint64(n))
+	w.deltas = binary.LittleEndian.AppendUint64(w.deltas, sum)
+	w.deltas = append(w.deltas, b[head:]...) // it moves to the front
+	if k := len(w.deltaOf); k > 0 && pgno == w.after+1 {
+		w.deltaOf[k-1].Count++
+	} else {
+		w.deltaOf = append(w.deltaOf, Run{First: pgno, Count: 1})
+	}
+	w.after = pgno
+	w.numDeltas++
+	w.pages++
+	return true, nil
+}
+
 // AddRef names a segment that holds more pages of the entry. Ranges ascend, do not overlap, and hold no page given to Add. Whether they overlap with a page is checked by Finish.
 func (w *Writer) AddRef(r Ref) error {
 	if w.err != nil {
@@ -109,7 +163,7 @@ func (w *Writer) AddRef(r Ref) error {
 // Len returns how many bytes the payload has so far, without its index: finished blocks as stored, pages of the block being filled as they are.
 func (w *Writer) Len() int64 { return int64(len(w.payload) + len(w.raw)) }
 
-// Pages returns how many pages were added.
+// Pages returns how many pages were added, whole or as deltas.
 func (w *Writer) Pages() int { return w.pages }
 
 // flush ends the block being filled.
@@ -117,19 +171,29 @@ func (w *Writer) flush() error {
 	if len(w.raw) == 0 {
 		return nil
 	}
+	err := w.block(BlockPages, w.raw, w.runs)
+	w.raw, w.runs = w.raw[:0], w.runs[:0]
+	return err
+}
+
+// block packs content into the payload.
+func (w *Writer) block(kind uint8, raw []byte, runs []Run) error {
 	start := len(w.payload)
-	e := encoders.Get().(*zstd.Encoder)
-	w.payload = e.EncodeAll(w.raw, w.payload)
-	encoders.Put(e)
-	if len(w.payload)-start >= len(w.raw) {
-		w.payload = append(w.payload[:start], w.raw...)
+	pool := encoders
+	if kind == BlockDelta {
+		pool = deltaEncoders
+	}
+	e := pool.Get().(*zstd.Encoder)
+	w.payload = e.EncodeAll(raw, w.payload)
+	pool.Put(e)
+	if len(w.payload)-start >= len(raw) {
+		w.payload = append(w.payload[:start], raw...)
 	}
 	stored := w.payload[start:]
-	b := Block{Kind: BlockPages, Length: len(stored), Raw: len(w.raw), Runs: w.runs, Sum: xxhash.Sum64(stored)}
+	b := Block{Kind: kind, Length: len(stored), Raw: len(raw), Runs: runs, Sum: xxhash.Sum64(stored)}
 	w.records, w.next = appendBlock(w.records, &b, w.next)
 	w.blocks++
-	w.numRuns += len(w.runs)
-	w.raw, w.runs = w.raw[:0], w.runs[:0]
+	w.numRuns += len(runs)
 	if len(w.records) > MaxIndex-indexHead {
 		return w.fail(fmt.Errorf("index of more than %d bytes: too many pages for one object", MaxIndex))
 	}
@@ -148,6 +212,12 @@ func (w *Writer) Finish() (payload []byte, sum uint64, err error) {
 	if err := w.flush(); err != nil {
 		return nil, 0, err
 	}
+	if len(w.deltaOf) > 0 {
+		w.next = 1
+		if err := w.block(BlockDelta, w.deltas, w.deltaOf); err != nil {
+			return nil, 0, err
+		}
+	}
 	w.finished = true
 	at := len(w.payload)
 	w.payload = appendIndexHead(w.payload, w.pageSize, w.blocks, w.numRuns, len(w.refs))
@@ -161,8 +231,8 @@ func (w *Writer) Finish() (payload []byte, sum uint64, err error) {
 	}
 	sum = xxhash.Sum64(index)
 	f := footer{payload: int64(len(w.payload) + footerSize), index: int64(at), sum: sum}
-	if len(w.refs) > 0 && w.pages > 0 {
-		// The same code that a reader runs: pages and refs must not overlap.
+	if len(w.refs) > 0 && w.pages > 0 || len(w.deltaOf) > 0 {
+		// The same code that a reader runs: pages, deltas and refs must not overlap.
 		if _, err := decodeIndex(index, f); err != nil {
 			return nil, 0, w.fail(fmt.Errorf("finish payload: %w", err))
 		}

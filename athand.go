@@ -1,0 +1,96 @@
+package tonbo
+
+import (
+	"context"
+
+	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/pageset"
+	"github.com/tonbo-go/tonbo/internal/segment"
+)
+
+// atHand calls put with the pages of a state of pageCount pages that have been read already and are newer than slot floor, each once. It goes from the newest entry
+// down, to the first one that has not been read: what is older may be older than that one's pages. Deltas wait for the whole page that they are against; the one as of floor
+// prior brings into buf, if it has it. Pages that it does not come to, or has not, are left out.
+func (t *tailReader) atHand(ctx context.Context, pageCount uint32, floor uint64, prior func(pgno uint32, buf []byte) bool, put func(pgno uint32, page []byte) error) error {
+	pieces, err := t.pieces(ctx, floor)
+	if err != nil {
+		return err
+	}
+	h := t.h
+	decided := pageset.NewBits(int(pageCount))
+	d := waitingDeltas{}
+	once := func(pgno uint32, page []byte) error {
+		if pgno > pageCount || decided.Has(pgno) {
+			return nil
+		}
+		decided.Set(pgno)
+		page, err := d.apply(pgno, page)
+		if err != nil {
+			return err
+		}
+		return put(pgno, page)
+	}
+	later := func(x segment.Delta) error {
+		if x.Page <= pageCount && !decided.Has(x.Page) {
+			d[x.Page] = append(d[x.Page], x.Clone())
+		}
+		return nil
+	}
+	for i := len(pieces) - 1; i >= 0; i-- {
+		p := pieces[i]
+		if p.e.Payload == nil {
+			return nil
+		}
+		hd := &segment.Header{PageSize: p.e.State.PageSize, PageCount: p.e.State.PageCount, PayloadSize: p.e.PayloadSize, PayloadSum: p.e.PayloadSum}
+		key := fence.SlotKey(p.t.log.Name(), p.e.Slot)
+		ix, err := segment.DecodeIndex(p.e.Payload, hd)
+		if err != nil {
+			return damaged(h, key, err)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := segment.EachChange(hd, ix, p.e.Payload, once, later); err != nil {
+			return damaged(h, key, err)
+		}
+		for _, r := range ix.Refs {
+			decided.Fill(r.First, r.Last)
+		}
+		fault("restore:entry")
+	}
+	if t.base != nil && (floor == 0 || floor < t.bottom()) {
+		return damaged(h, t.head.Base, t.base.EachUpper(once))
+	}
+	if prior == nil {
+		return nil
+	}
+	buf := make([]byte, t.head.State.PageSize)
+	for p := range d {
+		if decided.Has(p) || !prior(p, buf) {
+			continue
+		}
+		if page, err := d.apply(p, buf); err == nil { // else what was here is not that page: it is fetched
+			if err := put(p, page); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// waitingDeltas are deltas whose page before has not been found yet, newest first.
+type waitingDeltas map[uint32][]segment.Delta
+
+// apply makes a page of the one that its deltas are against. They are done with then.
+func (d waitingDeltas) apply(pgno uint32, page []byte) ([]byte, error) {
+	waiting := d[pgno]
+	delete(d, pgno)
+	for i := len(waiting) - 1; i >= 0; i-- {
+		next := make([]byte, len(page))
+		if err := waiting[i].Apply(next, page); err != nil {
+			return nil, err
+		}
+		page = next
+	}
+	return page, nil
+}
