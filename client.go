@@ -25,7 +25,7 @@ func NewClient(o Options) (*Client, error) {
 	}
 	store, err := openStore(context.Background(), o)
 	if err != nil {
-		return nil, fmt.Errorf("client: %w", err)
+		return nil, fmt.Errorf("client: %w", public(err))
 	}
 	o.Remote = store
 	counter := new(remote.Counter)

@@ -40,7 +40,7 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "tonbo",
 		Short: "SQLite databases that outlive their machine",
-		Long: `tonbo works on the databases of an account, straight on a bucket or a directory.
+		Long: `tonbo works on the databases of an account, straight on a bucket or a directory, or through a server (--url https://host, the key in $TONBO_API_KEY).
 
 A point of a database's history is written behind its name:
   run-42                              the head
@@ -63,12 +63,12 @@ Exit codes: 0 ok, 1 failure, 2 usage, 3 over a threshold, 4 not found, 5 fenced 
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	f := root.PersistentFlags()
-	f.StringVar(&a.url, "url", "", "where databases live: s3://bucket/prefix?region=..., file:///dir (default $TONBO_URL)")
+	f.StringVar(&a.url, "url", "", "where databases live: s3://bucket/prefix?region=..., file:///dir, or a server: https://host, unix:///socket (default $TONBO_URL)")
 	f.StringVar(&a.dir, "dir", "", "directory of local copies (default $TONBO_DIR, else the user's cache directory + /tonbo)")
 	f.BoolVar(&a.json, "json", false, "answer with one JSON document, lists with one on each line")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "log events to stderr")
 	root.AddCommand(
-		a.database(), a.fork(), a.rewind(), a.checkpoint(), a.log(), a.diff(), a.query(), a.instance(), a.janitor(), a.usage(), a.verify(), a.serve(), a.mcp(), a.version(),
+		a.database(), a.fork(), a.rewind(), a.checkpoint(), a.log(), a.diff(), a.query(), a.instance(), a.janitor(), a.usage(), a.verify(), a.apiKey(), a.serve(), a.mcp(), a.version(),
 	)
 	group(root)
 	root.SetHelpCommand(helpCommand())
@@ -129,7 +129,7 @@ func (a *app) options() (tonbo.Options, error) {
 		o.URL = os.Getenv("TONBO_URL")
 	}
 	if o.URL == "" {
-		return o, &usageError{err: errors.New("no remote: give --url or set $TONBO_URL (s3://bucket/prefix, file:///dir)")}
+		return o, &usageError{err: errors.New("no remote: give --url or set $TONBO_URL (s3://bucket/prefix, file:///dir, https://host)")}
 	}
 	if a.verbose {
 		o.Logger = slog.New(slog.NewTextHandler(a.progress.above(), &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -152,7 +152,7 @@ func (a *app) clientOf(o tonbo.Options) (*tonbo.Client, error) {
 		return c, nil
 	}
 	var path *fs.PathError
-	if errors.As(err, &path) || errors.Is(err, tonbo.ErrForbidden) {
+	if errors.As(err, &path) || errors.Is(err, tonbo.ErrForbidden) || errors.Is(err, tonbo.ErrUnauthorized) {
 		return nil, err
 	}
 	return nil, &usageError{err: err} // no request was sent: it is the URL

@@ -71,7 +71,9 @@ func TestOutcomeOfACreate(t *testing.T) {
 		{"403 of a proxy", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) }, remote.ErrUnknown},
 		{"401 of a proxy", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusUnauthorized) }, remote.ErrUnknown},
 		{"404 of a proxy", func(w http.ResponseWriter, _ *http.Request) { http.NotFound(w, nil) }, remote.ErrUnknown},
-		{"redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect) }, remote.ErrUnknown},
+		{"redirect", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		}, remote.ErrUnknown},
 		{"a code that is not a problem's", func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(412)
 			io.WriteString(w, `{"code": "object_exists"}`)
