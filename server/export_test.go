@@ -20,3 +20,11 @@ func (s *Server) Routes() (all []string) {
 func (s *Server) SetClock(now func() time.Time) {
 	s.keys = access.NewKeys(s.store, access.Options{Cache: max(0, s.o.KeyCache), Now: now})
 }
+
+// Codes are those that errors are mapped to.
+func Codes() (all []string) {
+	for _, s := range statuses {
+		all = append(all, s.code)
+	}
+	return all
+}
