@@ -44,6 +44,12 @@ var functions = set(`-> ->> abs acos acosh asin asinh atan atan2 atanh avg base6
 	snippet soundex sqlite_version sqrt strftime string_agg substr substring subtype sum tan tanh time timediff total total_changes trim trunc typeof unhex unicode
 	unistr unistr_quote unixepoch unlikely upper zeroblob`)
 
+// cheap are the functions that take next to no time whatever their arguments are, or that ask for themselves whether to go on.
+var cheap = set(`abs acos acosh asin asinh atan atan2 atanh avg ceil ceiling changes coalesce cos cosh count cume_dist current_date current_time current_timestamp
+	date datetime degrees dense_rank exp first_value floor glob if ifnull iif instr julianday lag last_insert_rowid last_value lead length like likelihood likely ln
+	log log10 log2 max min mod nth_value ntile nullif octet_length percent_rank pi pow power radians random rank round row_number sign sin sinh sqrt sum tan tanh
+	time timediff total total_changes trunc typeof unixepoch unlikely`)
+
 // renames are the functions with which SQLite's ALTER TABLE rewrites the schema; no statement of a user's can call them.
 var renames = set(`sqlite_rename_column sqlite_rename_table sqlite_rename_test sqlite_drop_column sqlite_rename_quotefix sqlite_add_constraint sqlite_drop_constraint sqlite_find_constraint sqlite_fail`)
 
@@ -69,6 +75,7 @@ type seen struct {
 	denied string // the first refusal: why
 	schema bool   // it changes the schema in a way that is looked at after it has run
 	temp   bool   // it makes something temporary
+	heavy  bool   // it calls a function that may take long for one step
 }
 
 func newAuthorizer(l Limits, registered []string) *authorizer {
@@ -203,6 +210,8 @@ func (a *authorizer) authorize(action sqlite3.AuthorizerActionCode, third, fourt
 	case sqlite3.AUTH_FUNCTION:
 		if name := strings.ToLower(fourth); !functions[name] && !renames[name] && !slices.Contains(a.functions, name) {
 			return a.deny("the function %s is not available", fourth)
+		} else if !cheap[name] {
+			a.heavy = true
 		}
 		return sqlite3.AUTH_OK
 

@@ -63,6 +63,45 @@ var bypasses = []string{
 	`SELECT * FROM pragma_wal_checkpoint`,
 	`SELECT * FROM pragma_table_list`,
 	`WITH p AS (SELECT file FROM pragma_database_list) SELECT * FROM p`,
+	`PRAGMA table_list`,
+	`PRAGMA compile_options`,
+	`PRAGMA module_list`,
+	`PRAGMA stats`,
+	`PRAGMA data_store_directory = '/tmp'`,
+	`PRAGMA recursive_triggers = ON`,
+	`PRAGMA encoding = 'UTF-16'`,
+	`PRAGMA auto_vacuum = 1`,
+	`PRAGMA application_id = 1`,
+	`PRAGMA busy_timeout = 0`,
+	`PRAGMA secure_delete = ON`,
+	`PRAGMA wal_autocheckpoint = 0`,
+	`PRAGMA synchronous = OFF`,
+	`PRAGMA threads = 8`,
+	`PRAGMA case_sensitive_like = ON`,
+	`PRAGMA analysis_limit = 1`,
+	`PRAGMA shrink_memory`,
+	`PRAGMA lock_status`,
+	`PRAGMA nonsense`,
+	"\ufeffPRAGMA journal_mode = DELETE",
+	`EXPLAIN QUERY PLAN SELECT * FROM _tonbo_meta`,
+	`EXPLAIN ATTACH 'x' AS y`,
+	`SELECT * FROM sqlite_dbpage('main') WHERE pgno = 1`,
+	`UPDATE sqlite_dbpage SET data = zeroblob(4096) WHERE pgno = 2`,
+	`SELECT * FROM bytecode('SELECT 1')`,
+	`SELECT * FROM tables_used('SELECT 1')`,
+	`SELECT * FROM sqlite_stmt`,
+	`SELECT * FROM sqlite_memstat`,
+	`CREATE VIRTUAL TABLE x USING sqlite_stmt`,
+	`CREATE VIRTUAL TABLE x USING rtree(id, a, b)`,
+	`CREATE VIRTUAL TABLE x USING geopoly(a)`,
+	`CREATE VIRTUAL TABLE x USING fts4(a)`,
+	`CREATE VIRTUAL TABLE x USING "pragma_journal_mode"`,
+	`SELECT fts5(NULL)`,
+	`SELECT sqlite_rename_table('main', 't', 'x', 'y', 'z', 'u', 0)`,
+	`SELECT sqlite_compileoption_get(1)`,
+	`SELECT sqlite_source_id()`,
+	`SELECT rtreecheck('t')`,
+	`SELECT load_extension('x', 'y')`,
 	// The schema itself.
 	`UPDATE sqlite_schema SET sql = 'x'`,
 	`DELETE FROM sqlite_master`,
@@ -90,6 +129,37 @@ var bypasses = []string{
 	`CREATE TABLE copy AS SELECT * FROM _tonbo_meta`,
 	`CREATE VIRTUAL TABLE _tonbo USING fts5(a)`,
 	`CREATE TRIGGER later AFTER INSERT ON _tonbo_steps BEGIN DELETE FROM t; END`,
+	`SELECT 1 FROM t JOIN _tonbo_meta`,
+	`SELECT * FROM main . "_TONBO_META"`,
+	`SELECT * FROM [_tonbo_meta]`,
+	"SELECT * FROM `_tonbo_meta`",
+	`SELECT 1 WHERE EXISTS (SELECT 1 FROM _tonbo_meta)`,
+	`SELECT 1 IN _tonbo_meta`,
+	`SELECT 1 ORDER BY (SELECT value FROM _tonbo_meta)`,
+	`SELECT 1 LIMIT (SELECT length(value) FROM _tonbo_meta)`,
+	`SELECT 1 UNION SELECT value FROM _tonbo_meta`,
+	`WITH x AS (SELECT * FROM _tonbo_meta) SELECT * FROM x`,
+	`WITH RECURSIVE x(a) AS (SELECT value FROM _tonbo_meta UNION SELECT a FROM x) SELECT * FROM x`,
+	`SELECT sum(1) OVER (ORDER BY (SELECT value FROM _tonbo_meta)) FROM t`,
+	`UPDATE t SET b = m.value FROM _tonbo_meta m`,
+	`UPDATE t SET b = (SELECT value FROM _tonbo_meta) RETURNING b`,
+	`DELETE FROM t RETURNING (SELECT value FROM _tonbo_meta)`,
+	`INSERT INTO t(a) VALUES(1) ON CONFLICT(a) DO UPDATE SET b = (SELECT value FROM _tonbo_meta)`,
+	`REPLACE INTO _tonbo_meta VALUES('k', 'mine')`,
+	`DELETE FROM _tonbo_steps WHERE rowid IN (SELECT rowid FROM _tonbo_steps) RETURNING *`,
+	`ALTER TABLE _tonbo_meta ADD COLUMN x`,
+	`ALTER TABLE _tonbo_meta DROP COLUMN value`,
+	`ALTER TABLE _tonbo_meta RENAME COLUMN value TO x`,
+	`DROP INDEX sqlite_autoindex__tonbo_meta_1`,
+	`CREATE UNIQUE INDEX mine ON _tonbo_steps((1))`,
+	`CREATE TABLE child(a, FOREIGN KEY(a) REFERENCES "_TONBO_META"(key) ON DELETE CASCADE)`,
+	`CREATE VIRTUAL TABLE _tonbo_vocab USING fts5vocab(notes, row)`,
+	`INSERT INTO notes_config VALUES('version', 99)`,
+	`DELETE FROM notes_docsize`,
+	`ALTER TABLE notes_data RENAME TO x`,
+	`CREATE TABLE sqlite_mine(a)`,
+	`DROP TABLE sqlite_schema`,
+	`CREATE INDEX mine ON sqlite_schema(name)`,
 	// What runs later.
 	`CREATE TRIGGER later AFTER INSERT ON t BEGIN DELETE FROM _tonbo_steps; END`,
 	`CREATE TEMP TRIGGER later AFTER INSERT ON main.t BEGIN DELETE FROM t; END`,
@@ -169,6 +239,66 @@ func TestEveryBypassIsRefusedAndChangesNothing(t *testing.T) {
 				t.Errorf("the tool after all that: %s, %v", out, err)
 			}
 		})
+	}
+}
+
+// In a transaction, and among other statements, what is refused alone is refused too.
+func TestBypassesInTransactionsAreRefusedToo(t *testing.T) {
+	db := contained(t)
+	tool := newTool(t, db, sqltool.Limits{Multi: true})
+	before := state(t, db)
+	for _, sql := range bypasses {
+		if sql = strings.TrimSpace(sql); strings.HasPrefix(sql, ";") || strings.HasPrefix(sql, "SELECT 1;") || len(sql) < 12 || len(sql) > 10000 || strings.HasPrefix(sql, "BEGIN") || strings.HasPrefix(sql, "SAVEPOINT") || strings.Contains(sql, "\x00") ||
+			sql == `CREATE TEMP TABLE t(a)` || sql == `CREATE TEMP VIEW t AS SELECT 1` || strings.HasPrefix(sql, `CREATE VIRTUAL TABLE temp.`) {
+			continue // refused for what is allowed here
+		}
+		for _, script := range []string{"BEGIN; " + sql + "; COMMIT", "SAVEPOINT _tonbo_tool; " + sql + "; RELEASE _tonbo_tool", "CREATE TEMP TABLE x1(a); " + sql} {
+			out, err := call(tool, script)
+			var e *sqltool.Error
+			if !errors.As(err, &e) || e.Statement != 2 {
+				t.Errorf("%.100q: got error %v; %s", script, err, out)
+			}
+			if after := state(t, db); after != before {
+				t.Fatalf("%.100q changed the database:\n%s\nwas\n%s", script, after, before)
+			}
+		}
+	}
+}
+
+// A full-text table takes its content from another one by statements of its own: they are asked about as well.
+func TestFullTextTableDoesNotReadTonbosTables(t *testing.T) {
+	db := contained(t)
+	tool := newTool(t, db, sqltool.Limits{})
+	for _, sql := range []string{`CREATE VIRTUAL TABLE x USING fts5(thread, id, content='_tonbo_steps')`, `CREATE VIRTUAL TABLE y USING fts5(thread, id, content=_tonbo_steps, content_rowid=rowid)`,
+		`INSERT INTO x(x) VALUES('rebuild')`, `SELECT * FROM x`, `SELECT thread FROM x WHERE rowid = 1`, `SELECT highlight(x, 0, '', '') FROM x`, `INSERT INTO y(y) VALUES('rebuild')`, `SELECT * FROM y`,
+		`CREATE VIRTUAL TABLE v USING fts5vocab('x', 'row')`, `SELECT * FROM v`, `SELECT * FROM x WHERE x MATCH 'a'`, `INSERT INTO x(x, rank) VALUES('rank', 'bm25((SELECT value FROM _tonbo_meta))')`} {
+		if out, _ := call(tool, sql); strings.Contains(out, `"a"`) || strings.Contains(out, "hidden") {
+			t.Errorf("%s: %s", sql, out)
+		}
+	}
+}
+
+// What a model may write, in spellings that a reading of the text would trip over.
+func TestOddSpellingsAreWhatTheySay(t *testing.T) {
+	db := contained(t)
+	tool := newTool(t, db, sqltool.Limits{})
+	for _, step := range []struct{ sql, want string }{
+		{"\ufeffSELECT 1 AS a", `{"columns":["a"],"rows":[[1]]}`},
+		{"SELECT 'a\U0001f600' AS \"é\"", `{"columns":["é"],"rows":[["a😀"]]}`},
+		{`SELECT 9223372036854775807 AS a, -9223372036854775808 AS b, 9223372036854775808 AS c, 0x7fffffffffffffff AS d`, `{"columns":["a","b","c","d"],"rows":[[{"integer":"9223372036854775807"},{"integer":"-9223372036854775808"},9.223372036854776e+18,{"integer":"9223372036854775807"}]]}`},
+		{`SELECT 'a' || char(0) || 'b' AS a`, `{"columns":["a"],"rows":[["a\u0000b"]]}`},
+		{`SELECT CAST(x'c328' AS TEXT) AS a, CAST(x'eda080' AS TEXT) AS b`, `{"columns":["a","b"],"rows":[[{"text_hex":"c328"},{"text_hex":"eda080"}]]}`},
+		{`SELECT json('{"a":1}') AS a, jsonb('[1]') AS b, typeof(jsonb('[1]')) AS c`, `{"columns":["a","b","c"],"rows":[["{\"a\":1}",{"blob":"2b1331"},"blob"]]}`},
+		{`SELECT ';' AS "a;b" -- ; DROP TABLE t`, `{"columns":["a;b"],"rows":[[";"]]}`},
+		{`/* ATTACH */ SELECT 'ATTACH ''x'' AS y; PRAGMA journal_mode' AS a /* unended`, `{"columns":["a"],"rows":[["ATTACH 'x' AS y; PRAGMA journal_mode"]]}`},
+		{`WITH _tonbo AS (SELECT 1 AS a) SELECT a FROM _tonbo`, `{"columns":["a"],"rows":[[1]]}`},
+		{`EXPLAIN QUERY PLAN SELECT 1`, `{"columns":["id","parent","notused","detail"],"rows":[[1,0,0,"SCAN CONSTANT ROW"]]}`},
+		{`VALUES(1), (2)`, `{"columns":["column1"],"rows":[[1],[2]]}`},
+		{`SELECT 1 AS "` + "a\nb\x01" + `"`, `{"columns":["a\nb\u0001"],"rows":[[1]]}`},
+	} {
+		if out, _ := call(tool, step.sql); out != step.want || !json.Valid([]byte(out)) {
+			t.Errorf("%q:\n got %s\nwant %s", step.sql, out, step.want)
+		}
 	}
 }
 

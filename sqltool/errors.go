@@ -105,6 +105,10 @@ func (x *execution) explain(err error) error {
 		return err
 	}
 	at := x.locate(err)
+	if code == sqlite3.IOERR && x.budget.stopped.Load() {
+		x.spoiled = true
+		code = sqlite3.INTERRUPT
+	}
 	switch code {
 	case sqlite3.INTERRUPT:
 		cause := context.Cause(x.budget)

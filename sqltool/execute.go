@@ -117,6 +117,9 @@ func (x *execution) more(sql string) bool {
 
 // statement runs a compiled statement.
 func (x *execution) statement(stmt *sqlite3.Stmt, did seen) (err error) {
+	if err := x.watch(did.heavy); err != nil {
+		return err
+	}
 	r := &result{wrote: !stmt.ReadOnly()}
 	if x.writing = r.wrote; r.wrote {
 		if x.l.ReadOnly {
@@ -163,6 +166,20 @@ func (x *execution) statement(stmt *sqlite3.Stmt, did seen) (err error) {
 	}
 	x.results = append(x.results, r)
 	return nil
+}
+
+// watch sets how often the statement is asked whether to go on.
+func (x *execution) watch(careful bool) error {
+	steps := progressSteps
+	if careful {
+		steps = carefulSteps
+	}
+	x.budget.each.Store(int64(steps))
+	if careful == x.careful {
+		return nil
+	}
+	x.careful = careful
+	return setProgress(x.raw, int32(steps))
 }
 
 // read steps through the statement. One that writes is run to its end whatever the limits of what is returned.

@@ -31,6 +31,7 @@ const (
 // pattern is a compiled pattern, which SQLite keeps for the rows of a statement.
 type pattern struct {
 	tokens []token
+	escape rune // that it was compiled with
 	fold   bool // a is A, in ASCII
 	never  bool // nothing matches: a set without its end
 }
@@ -67,6 +68,9 @@ func character(s []byte) (r rune, size int) {
 	return rune(lead), size
 }
 
+// maxPattern is SQLite's own limit. https://sqlite.org/limits.html#max_like_pattern_length
+const maxPattern = 50_000
+
 func text(v sqlite3.Value) []byte {
 	t := v.RawText()
 	if i := bytes.IndexByte(t, 0); i >= 0 { // as SQLite does
@@ -99,11 +103,15 @@ func matcher(compile func(p []byte, escape rune) *pattern) func(sqlite3.Context,
 			escape = r
 		}
 		p, ok := ctx.GetAuxData(0).(*pattern)
-		if !ok || len(arg) == 3 {
-			p = compile(text(arg[0]), escape)
-			if len(arg) == 2 {
-				ctx.SetAuxData(0, p)
+		if !ok || p.escape != escape {
+			t := text(arg[0])
+			if len(t) > maxPattern {
+				ctx.ResultError(errors.New("LIKE or GLOB pattern too complex"))
+				return
 			}
+			p = compile(t, escape)
+			p.escape = escape
+			ctx.SetAuxData(0, p)
 		}
 		matches, ok := p.match(text(arg[1]), func() bool { return ctx.Conn().GetInterrupt().Err() == nil })
 		if !ok {
@@ -249,6 +257,9 @@ func (p *pattern) match(s []byte, more func() bool) (matches, ok bool) {
 		}
 		if p.fold {
 			r = lower(r)
+		}
+		if t < len(p.tokens) {
+			left -= len(p.tokens[t].spans) / 8 // eight of them are one look at the text
 		}
 		if t < len(p.tokens) && p.tokens[t].accepts(r) {
 			i, t = i+n, t+1

@@ -37,6 +37,31 @@ var hostile = []struct{ name, sql string }{
 	{"delete", `DELETE FROM t WHERE a IN (SELECT value FROM generate_series(1, 1e12))`},
 	{"window", `SELECT sum(length(x)) FROM (SELECT group_concat(b) OVER (ORDER BY a ROWS BETWEEN 1000 PRECEDING AND CURRENT ROW) x FROM t)`},
 	{"full-text rebuild", `INSERT INTO f(f) VALUES('rebuild')`},
+	{"full-text words", `INSERT INTO f SELECT replace(hex(randomblob(100000)), '0', ' ') FROM generate_series(1, 1e6)`},
+	{"full-text prefixes", `SELECT sum(length(highlight(f, 0, hex(zeroblob(20000)), 'b'))) FROM f, t WHERE f MATCH '"0"* OR "a"*'`},
+	{"json edits", `SELECT sum(length(json_set(j` + strings.Repeat(`, '$.k29999', 1`, 49) + `))) FROM (SELECT json_group_object('k' || value, value) j FROM generate_series(1, 30000)), generate_series(1, 1e9)`},
+	{"json elements", `SELECT sum(length(json_set(j` + strings.Repeat(`, '$[#-1]', 1`, 49) + `))) FROM (SELECT json_group_array(value) j FROM generate_series(1, 50000)), generate_series(1, 1e9)`},
+	{"json_each", `SELECT count(*) FROM generate_series(1, 1e6) s, json_each((SELECT json_group_array(value + s.value) FROM generate_series(1, 50000)))`},
+	{"json in json", `WITH RECURSIVE c(n, j) AS (SELECT 1, json_array(1) UNION ALL SELECT n + 1, iif(length(j) < 200000, json_array(j, j), '1') FROM c) SELECT max(length(j)) FROM c`},
+	{"glob set", `SELECT sum(printf('%.*c', 250000, 'a') || value GLOB '*[' || printf('%.*c', 45000, 'x') || ']b') FROM generate_series(1, 1e9)`},
+	{"glob sets", `SELECT sum(printf('%.*c', 250000, 'a') || value GLOB '*' || replace(printf('%.*c', 5000, 'x'), 'x', '[a-c]') || '[z]') FROM generate_series(1, 1e9)`},
+	{"like escape", `SELECT sum(printf('%.*c', 250000, 'a') || value LIKE printf('%.*c', 20000, '%a') || 'b' ESCAPE '\') FROM generate_series(1, 1e9)`},
+	{"like capitals", `SELECT sum(printf('%.*c', 500000, 'B') || value LIKE '%bx%') FROM generate_series(1, 1e9)`},
+	{"printf", `SELECT sum(length(printf('%,.500000f', 1e300 / value)) + length(printf('%.*c', 500000, 'x'))) FROM generate_series(1, 1e9)`},
+	{"unistr", `SELECT sum(length(unistr(printf('%.*c', 500000 + value % 9, 'a')))) FROM generate_series(1, 1e9)`},
+	{"base64", `SELECT sum(length(base64(zeroblob(300000 + value % 9)))) FROM generate_series(1, 1e9)`},
+	{"decimal", `SELECT sum(length(decimal_add('1e400000', '1e-400000')) + value) FROM generate_series(1, 1e9)`},
+	{"cast", `SELECT sum(CAST(printf('%.*c', 499999, ' ') || '1' AS INTEGER) + value) FROM generate_series(1, 1e9)`},
+	{"wide row", `SELECT ` + strings.Repeat("randomblob(500000), ", 1900) + `1`},
+	{"recursive queue", `WITH RECURSIVE c(x, y) AS (SELECT 1, randomblob(400000) UNION ALL SELECT x + 1, randomblob(400000) FROM c, generate_series(1, 3) ORDER BY 1) SELECT count(*) FROM c`},
+	{"window of blobs", `SELECT max(length(x)) FROM (SELECT first_value(r) OVER (ORDER BY v ROWS BETWEEN 100000 PRECEDING AND 100000 FOLLOWING) x FROM (SELECT randomblob(500000) r, value v FROM generate_series(1, 1e6)))`},
+	{"window exclude", `SELECT sum(x) FROM (SELECT count(*) OVER (ORDER BY a ROWS BETWEEN 50000 PRECEDING AND CURRENT ROW EXCLUDE TIES) x FROM t)`},
+	{"compound", `SELECT randomblob(400000) FROM generate_series(1, 1e6) UNION SELECT randomblob(400000) FROM generate_series(1, 1e6)`},
+	{"materialized", `WITH c AS MATERIALIZED (SELECT randomblob(400000) r FROM generate_series(1, 1e6)) SELECT count(*) FROM c x, c y`},
+	{"in", `SELECT count(*) FROM t WHERE b IN (SELECT randomblob(400000) FROM generate_series(1, 1e6))`},
+	{"returning", `INSERT INTO u SELECT randomblob(400000) FROM generate_series(1, 1e6) RETURNING hex(x)`},
+	{"pragmas", `SELECT count(*) FROM generate_series(1, 1e9) s, pragma_table_info('t' || s.value)`},
+	{"functions", `SELECT count(*) FROM pragma_function_list a, pragma_function_list b, pragma_function_list c`},
 }
 
 func hostileDatabase(t testing.TB) *tonbo.DB {
@@ -72,6 +97,31 @@ func TestRunawayStatementsAreStoppedAndUndone(t *testing.T) {
 	}
 	if out, err := call(tool, `SELECT count(*) FROM u`); err != nil || out != `{"columns":["count(*)"],"rows":[[1]]}` {
 		t.Errorf("the tool after all that: %s, %v", out, err)
+	}
+}
+
+// SQLite counts, empties and drops a table in one step, without a question whether to go on.
+func TestStatementsThatAreOneStepAreStoppedAndUndone(t *testing.T) {
+	db := database(t, `CREATE TABLE big(a)`, `INSERT INTO big SELECT randomblob(900) FROM generate_series(1, 50000)`)
+	for _, where := range []string{"write-ahead log", "file"} {
+		tool := newTool(t, db, sqltool.Limits{Time: time.Millisecond})
+		for _, sql := range []string{`SELECT count(*) FROM big`, `DELETE FROM big`, `DROP TABLE big`} {
+			tool.Close() // without what it has in its cache
+			if out, err := call(tool, sql); err == nil || !strings.Contains(out, "stopped") {
+				t.Errorf("%s, in the %s: %s, %v", sql, where, out, err)
+			}
+			var n int
+			if err := db.QueryRow(`SELECT count(*) FROM big`).Scan(&n); err != nil || n != 50000 {
+				t.Fatalf("%s, in the %s: %d rows are left, %v", sql, where, n, err)
+			}
+		}
+		if _, err := db.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var ok string
+	if err := db.QueryRow(`PRAGMA integrity_check`).Scan(&ok); err != nil || ok != "ok" {
+		t.Errorf("%s, %v", ok, err)
 	}
 }
 

@@ -135,6 +135,9 @@ func (s *session) attempt(b *budget, sql string) (results []*result, wrote bool,
 	}
 	if s.c == nil {
 		if s.c, err = connect(b, s.db, s.l); err != nil {
+			if cause := context.Cause(b.Context); cause != nil {
+				err = cause
+			}
 			return nil, false, err
 		}
 	}
@@ -159,7 +162,9 @@ type connection struct {
 	auth *authorizer
 	page int64 // bytes
 	most int64 // pages: max_page_count, 0: not set
-	once sync.Once
+
+	careful bool // progress is set to carefulSteps
+	once    sync.Once
 }
 
 // connect opens a connection and contains it.
@@ -196,10 +201,10 @@ func (c *connection) contain() error {
 			return fmt.Errorf("sqltool: configure %d: %w", op, err)
 		}
 	}
-	if err := c.raw.Exec(`PRAGMA cache_size = -2000; PRAGMA temp_store = FILE; /* in memory a sort is one step */ PRAGMA writable_schema = OFF`); err != nil {
+	if err := c.raw.Exec(`PRAGMA cache_size = -2000; PRAGMA temp_store = FILE; /* in memory a sort is one step */ PRAGMA writable_schema = RESET /* the schema is read anew: shadow tables are known as such only when their module is */`); err != nil {
 		return err
 	}
-	if err := setProgress(c.raw); err != nil {
+	if err := setProgress(c.raw, progressSteps); err != nil {
 		return err
 	}
 	c.raw.SoftHeapLimit(c.l.Memory * 3 / 4) // the page cache gives way

@@ -105,6 +105,9 @@ func (f *mainFile) ReadAt(p []byte, off int64) (int, error) {
 	if err := f.db.gone(); err != nil {
 		return 0, err
 	}
+	if !f.checkpointing && stopped(f.conn) {
+		return 0, sqlite3.IOERR_READ
+	}
 	if s := f.db.o.Source; s != nil {
 		ctx := f.context()
 		if err := s.Ensure(ctx, off, int64(len(p))); err != nil {

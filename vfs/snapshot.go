@@ -108,6 +108,9 @@ func (f *snapshotFile) ReadAt(p []byte, off int64) (int, error) {
 	if f.conn != nil {
 		ctx = f.conn.GetInterrupt()
 	}
+	if stopped(f.conn) {
+		return 0, sqlite3.IOERR_READ
+	}
 	if err := f.s.source.ReadPages(ctx, p, off); err != nil {
 		if ctx.Err() != nil {
 			return 0, sqlite3.INTERRUPT

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 
+	"github.com/ncruces/go-sqlite3"
 	"github.com/ncruces/go-sqlite3/vfs"
 )
 
@@ -252,6 +253,9 @@ func (f *walFile) Sync(flags vfs.SyncFlag) error {
 func (f *walFile) ReadAt(p []byte, off int64) (int, error) {
 	if err := f.db.gone(); err != nil {
 		return 0, err
+	}
+	if len(p) == f.db.o.PageSize && !f.main.checkpointing && stopped(f.main.conn) { // other reads are those of a commit that rewrites checksums, and of a recovery
+		return 0, sqlite3.IOERR_READ
 	}
 	return f.File.ReadAt(p, off)
 }

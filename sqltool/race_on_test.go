@@ -1,0 +1,5 @@
+//go:build race
+
+package sqltool_test
+
+const raced = true
