@@ -62,8 +62,7 @@ func (x *execution) hint(e *Error) string {
 // The user's tables. (Not pragma_table_list, and no columns of views: each view would be compiled, and nothing interrupts that.)
 const (
 	userTables = `name NOT LIKE 'sqlite\_%' ESCAPE '\' AND name NOT LIKE '\_tonbo\_%' ESCAPE '\'
-		AND NOT EXISTS (SELECT 1 FROM sqlite_schema v WHERE v.type = 'table' AND v.sql LIKE 'CREATE VIRTUAL TABLE%' AND s.name <> v.name
-			AND s.name IN (v.name || '_data', v.name || '_idx', v.name || '_content', v.name || '_docsize', v.name || '_config'))`
+		AND name NOT IN (SELECT v.name || x.column1 FROM sqlite_schema v, (VALUES('_data'), ('_idx'), ('_content'), ('_docsize'), ('_config')) x WHERE v.type = 'table' AND v.sql LIKE 'CREATE VIRTUAL TABLE%')`
 
 	tableNames = `SELECT name FROM sqlite_schema s WHERE type IN ('table', 'view') AND ` + userTables + ` ORDER BY name`
 
