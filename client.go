@@ -3,6 +3,7 @@ package tonbo
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/remote"
@@ -14,6 +15,7 @@ type Client struct {
 	store     remote.Store // counted
 	counter   *remote.Counter
 	limiter   limiter
+	leftOnce  sync.Once // what Scratches of dead processes have left in Options.Dir is looked at
 	instances *Instances
 }
 

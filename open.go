@@ -74,6 +74,10 @@ func openHandle(ctx context.Context, name string, o Options) (_ *handle, err err
 	if err != nil {
 		return nil, err
 	}
+	h.discard = o.throwaway
+	if err := h.dir.SetThrowaway(o.throwaway); err != nil {
+		return nil, err
+	}
 	if err := h.sweepSpools(); err != nil {
 		return nil, err
 	}

@@ -72,9 +72,10 @@ type Options struct {
 	// Progress is called while long work goes on, from one goroutine at a time.
 	Progress func(Progress)
 
-	only  fence.ID         // the incarnation meant; zero: whichever is live
-	tune  *tuning          // for tests
-	clock func() time.Time // likewise; nil: time.Now
+	only      fence.ID         // the incarnation meant; zero: whichever is live
+	throwaway bool             // the local copy is a scratch database's
+	tune      *tuning          // for tests
+	clock     func() time.Time // likewise; nil: time.Now
 }
 
 // time is what the clock shows by which databases expire.

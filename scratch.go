@@ -31,7 +31,7 @@ const (
 )
 
 // Scratch runs fn on a fork of golden that nobody else has, and deletes the fork when fn has returned, also when it panics or ctx ends. Nothing of it is kept, here or in the remote: fn may let a model do
-// what it likes with it. When this process dies first, the fork expires after an hour. task says what it is for, in the fork's metadata; up to 256 bytes.
+// what it likes with it. When this process dies first, the fork expires after an hour, and its local copy goes with the first Scratch or Explore of another Client in that directory, or a [Client.Sweep]. task says what it is for, in the fork's metadata; up to 256 bytes.
 //
 // The error is fn's, with that of the deletion if there is one. Use [Diff] and [Promote] in fn to keep some of what was done.
 func Scratch(ctx context.Context, c *Client, golden, task string, fn func(context.Context, *DB) error) (err error) {
@@ -70,6 +70,11 @@ type scratch struct {
 }
 
 func (c *Client) scratch(ctx context.Context, golden string, at At, name string, o CreateOptions) (*scratch, error) {
+	c.leftOnce.Do(func() {
+		if n, err := c.removeLeft(false); n > 0 || err != nil {
+			c.o.Logger.Debug("local copies of scratch databases whose processes have died", "removed", n, "error", err)
+		}
+	})
 	d, err := c.Fork(ctx, golden, name, ForkOptions{CreateOptions: o, At: at})
 	if err != nil {
 		if errors.Is(err, ErrUnsynced) { // it may exist: it expires
@@ -82,9 +87,9 @@ func (c *Client) scratch(ctx context.Context, golden string, at At, name string,
 
 // open opens the fork. Close throws its local copy away, whoever calls it, until it is to be kept.
 func (s *scratch) open(ctx context.Context) (err error) {
-	if s.db, err = s.c.Open(ctx, s.d.Name); err == nil {
-		s.db.h.throwAway(true)
-	}
+	o := s.c.o
+	o.throwaway = true
+	s.db, err = Open(ctx, s.d.Name, o)
 	return err
 }
 
@@ -109,12 +114,16 @@ func (s *scratch) remove(ctx context.Context) error {
 	return err
 }
 
-// throwAway makes Close ship nothing and remove the local copy, or not.
-func (h *handle) throwAway(discard bool) {
+// throwAway makes Close ship nothing and remove the local copy, or not; and the same for whoever finds it when this process has died.
+func (h *handle) throwAway(discard bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.discard = discard
+	return h.dir.SetThrowaway(discard)
 }
+
+// removeLeft removes the local copies of scratch databases whose processes have died.
+func (c *Client) removeLeft(dry bool) (int, error) { return cache.RemoveThrowaways(c.o.Dir, dry) }
 
 // Candidate is one of the ways that Explore tries.
 type Candidate struct {
@@ -324,10 +333,12 @@ func (e *exploration) try(ctx context.Context, n int) (float64, error) {
 // keep syncs and closes the winner, and takes its expiry away.
 func (e *exploration) keep(ctx context.Context) error {
 	s := e.forks[e.best]
-	s.db.h.throwAway(false)
-	if err := s.db.Synced(ctx); err != nil {
-		s.db.h.throwAway(true)
-		return err
+	err := s.db.h.throwAway(false)
+	if err == nil {
+		err = s.db.Synced(ctx)
+	}
+	if err != nil {
+		return errors.Join(err, s.db.h.throwAway(true))
 	}
 	never := time.Time{}
 	d, err := e.c.Update(ctx, s.d.Name, UpdateOptions{ExpiresAt: &never, Metadata: map[string]*string{MetadataKind: nil}}) // no scratch database any more: a janitor that looks for those passes it over

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tonbo-go/tonbo"
 	"github.com/tonbo-go/tonbo/tonbotest"
@@ -129,6 +130,77 @@ func TestScratchLeavesNoFiles(t *testing.T) {
 	}
 	if _, err := os.Stat(o.Dir); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLocalCopyOfADeadScratchIsRemoved: a copy of a Scratch's folder, made while it runs, is what a process leaves that is killed in it.
+func TestLocalCopyOfADeadScratchIsRemoved(t *testing.T) {
+	ctx := context.Background()
+	a := newAccount(t)
+	golden(t, a)
+	here, left, opened := a.machine(), a.machine(), a.machine()
+	var folder, name string
+	err := tonbo.Scratch(ctx, newClient(t, here), "golden", "dies", func(ctx context.Context, db *tonbo.DB) error {
+		exec(t, db, "DELETE FROM t")
+		name = db.Status().Name
+		found, err := filepath.Glob(filepath.Join(here.Dir, "golden.scratch*"))
+		if err != nil || len(found) != 1 {
+			t.Fatal(found, err)
+		}
+		folder = filepath.Base(found[0])
+		for _, o := range []tonbo.Options{left, opened} {
+			if err := os.CopyFS(filepath.Join(o.Dir, folder), os.DirFS(found[0])); err != nil {
+				return err
+			}
+		}
+		// Others in the same directory keep their hands off what is in use.
+		r, err := newClient(t, here).Sweep(ctx, tonbo.Janitor{})
+		if err != nil || r.Local != 0 || len(r.Failed) > 0 {
+			t.Errorf("beside a Scratch: %d removed, %v, %v", r.Local, r.Failed, err)
+		}
+		if err := tonbo.Scratch(ctx, newClient(t, here), "golden", "beside", func(context.Context, *tonbo.DB) error { return nil }); err != nil {
+			t.Error(err)
+		}
+		if n := count(t, db.DB, "t"); n != 0 {
+			t.Errorf("%d rows", n)
+		}
+		// What is opened by its name is scratch no more, and what it holds that nobody else does stays.
+		o := opened
+		o.SyncTimeout = time.Nanosecond
+		byName, err := tonbo.Open(ctx, name, o)
+		if err != nil {
+			return err
+		}
+		exec(t, byName, "CREATE TABLE mine(x)")
+		if err := byName.Close(); !errors.Is(err, tonbo.ErrUnsynced) {
+			t.Errorf("shipped after all: %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open1 := func(o tonbo.Options) { closeDB(t, open(t, "golden-copy", o)) }
+	fork(t, newClient(t, left), "golden", "golden-copy", nil)
+	open1(left) // an ordinary one beside it
+	for _, dry := range []bool{true, false} {
+		r, err := newClient(t, left).Sweep(ctx, tonbo.Janitor{DryRun: dry})
+		if err != nil || r.Local != 1 || len(r.Failed) > 0 {
+			t.Errorf("dry %v: %d removed, %v, %v", dry, r.Local, r.Failed, err)
+		}
+		if _, err := os.Stat(filepath.Join(left.Dir, folder)); (err == nil) != dry {
+			t.Errorf("dry %v: %v", dry, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(left.Dir, "golden-copy", "db")); err != nil {
+		t.Error("the ordinary one:", err)
+	}
+	r, err := newClient(t, opened).Sweep(ctx, tonbo.Janitor{})
+	if err != nil || r.Local != 0 {
+		t.Errorf("%d removed, %v", r.Local, err)
+	}
+	if _, err := os.Stat(filepath.Join(opened.Dir, folder, "db")); err != nil {
+		t.Error("the one that was opened by its name:", err)
 	}
 }
 

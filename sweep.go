@@ -56,6 +56,7 @@ type SweepReport struct {
 	Kept      []string      // expired or old, and kept: protected, or Janitor.Keep said so
 	Collected CollectReport // garbage, stale pins, records of databases that never came to be
 	Keys      int           // idempotency keys that were forgotten
+	Local     int           // local copies in Options.Dir that a Scratch or Explore left whose process has died
 	Failed    []error       // what could not be done, each with its database: the next Sweep tries again
 }
 
@@ -135,6 +136,10 @@ func (s *sweep) check() error {
 }
 
 func (s *sweep) run(ctx context.Context) error {
+	var err error
+	if s.r.Local, err = s.c.removeLeft(s.j.DryRun); err != nil {
+		s.r.Failed = append(s.r.Failed, err)
+	}
 	// (1) All names with a record, and all that have ended and left something.
 	type job struct {
 		name string
@@ -142,7 +147,7 @@ func (s *sweep) run(ctx context.Context) error {
 	}
 	var jobs []job
 	live := map[string]bool{}
-	err := catalog.Names(ctx, s.c.store, s.j.Prefix, "", func(name string, of []catalog.Incarnation) bool {
+	err = catalog.Names(ctx, s.c.store, s.j.Prefix, "", func(name string, of []catalog.Incarnation) bool {
 		jobs, live[name] = append(jobs, job{name, of}), true
 		return true
 	})

@@ -65,11 +65,17 @@ func Open(root, name string, o Options) (*Dir, error) {
 	}
 	d := &Dir{root: abs, escaped: escape(name), o: o}
 	d.path = filepath.Join(abs, d.escaped)
-	if err := os.MkdirAll(d.path, 0o700); err != nil {
-		return nil, unusable(d.path, err)
-	}
-	if err := d.takeLock(); err != nil {
-		return nil, err
+	for try := 0; ; try++ {
+		if err := os.MkdirAll(d.path, 0o700); err != nil {
+			return nil, unusable(d.path, err)
+		}
+		err := d.takeLock()
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) || try == 3 { // RemoveThrowaways is at work
+			return nil, err
+		}
 	}
 	if err := d.load(name); err != nil {
 		return nil, errors.Join(err, unlockFile(d.lock), d.lock.Close())
@@ -100,6 +106,17 @@ func (d *Dir) takeLock() error {
 	pid := fmt.Sprintf("%-19d\n", os.Getpid()) // one fixed length: no moment at which half a number stands there
 	if _, err := f.WriteAt([]byte(pid), 0); err != nil {
 		return errors.Join(unusable(d.path, err), f.Close())
+	}
+	// It may have been removed between the two: another one has its place then, or will.
+	at, err := os.Stat(path)
+	if err == nil {
+		var fi os.FileInfo
+		if fi, err = f.Stat(); err == nil && !os.SameFile(fi, at) {
+			err = &fs.PathError{Op: "lock", Path: path, Err: fs.ErrNotExist}
+		}
+	}
+	if err != nil {
+		return errors.Join(unusable(d.path, err), unlockFile(f), f.Close())
 	}
 	d.lock = f
 	return nil
@@ -222,7 +239,7 @@ func (d *Dir) Remove() error {
 	if err = errors.Join(err, d.Close()); err != nil {
 		return err
 	}
-	for _, n := range []string{stateName, lockName, ""} {
+	for _, n := range []string{stateName, lockName, throwawayName, ""} {
 		if err := os.Remove(filepath.Join(d.path, n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove %s: %w", d.path, err)
 		}

@@ -23,6 +23,7 @@ type sweep struct {
 	Kept      []string  `json:"kept"`
 	Collected collected `json:"collected"`
 	Keys      int       `json:"idempotency_keys"`
+	Local     int       `json:"local_copies"` // that scratch databases left in --dir
 	Failed    []string  `json:"failed"`
 }
 
@@ -45,7 +46,7 @@ type collected struct {
 func sweepOf(r *tonbo.SweepReport, dry, complete bool) sweep {
 	c := r.Collected
 	s := sweep{
-		At: stamp(time.Now()), DryRun: dry, Complete: complete, Databases: r.Databases, TooMany: r.TooMany, Done: []swept{}, Kept: append([]string{}, r.Kept...), Keys: r.Keys, Failed: []string{},
+		At: stamp(time.Now()), DryRun: dry, Complete: complete, Databases: r.Databases, TooMany: r.TooMany, Done: []swept{}, Kept: append([]string{}, r.Kept...), Keys: r.Keys, Local: r.Local, Failed: []string{},
 		Collected: collected{c.Slots, c.Segments, c.Bases, c.Pins, c.Records, c.Bytes, c.Denied},
 	}
 	for _, d := range r.Done {
@@ -78,6 +79,9 @@ func (s *sweep) write(w io.Writer) {
 	}
 	fmt.Fprintf(w, "%s: %s; %scollected: %s, %s, %s, %s, %s, %s; %s\n", s.At, left, would,
 		several(c.Slots, "slot"), several(c.Segments, "segment"), several(c.Bases, "base"), several(c.Pins, "pin"), several(c.Records, "record"), several(s.Keys, "idempotency key"), size(c.Bytes))
+	if s.Local > 0 {
+		fmt.Fprintf(w, "%s of scratch databases whose processes have died: %sremoved\n", several(s.Local, "local folder"), would)
+	}
 	if c.Denied > 0 {
 		fmt.Fprintf(w, "the store refused %s: run it with a key that may delete\n", several(c.Denied, "deletion"))
 	}
