@@ -33,11 +33,16 @@ type Process[E any] struct {
 
 // Start starts this program again with args, with nothing on its machine but the directory dir. It may tell room events before somebody reads them.
 func Start[E any](ctx context.Context, name, dir, url string, room int, args ...string) (*Process[E], error) {
+	return StartWith[E](ctx, name, dir, url, "", room, args...)
+}
+
+// StartWith is Start with a key of a server: the child holds that, and no credentials of a bucket.
+func StartWith[E any](ctx context.Context, name, dir, url, key string, room int, args ...string) (*Process[E], error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	env, err := environment(dir, url)
+	env, err := environment(dir, url, key)
 	if err != nil {
 		return nil, err
 	}
@@ -70,18 +75,21 @@ func Start[E any](ctx context.Context, name, dir, url string, room int, args ...
 }
 
 // environment is a clean one: where the remote and the local copy are, and what reaching a remote can need.
-func environment(dir, url string) ([]string, error) {
+func environment(dir, url, key string) ([]string, error) {
 	tmp := filepath.Join(dir, "tmp")
 	if err := os.MkdirAll(tmp, 0o700); err != nil {
 		return nil, err
 	}
 	env := []string{"TONBO_URL=" + url, "TONBO_DIR=" + filepath.Join(dir, "tonbo"), "TMPDIR=" + tmp, "TEMP=" + tmp, "TMP=" + tmp}
+	if key != "" {
+		env = append(env, "TONBO_API_KEY="+key)
+	}
 	for _, kv := range os.Environ() {
 		switch name, _, _ := strings.Cut(kv, "="); strings.ToUpper(name) {
 		case "HOME", "USERPROFILE", "SYSTEMROOT", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY":
 			env = append(env, kv)
 		default:
-			if strings.HasPrefix(name, "AWS_") {
+			if key == "" && strings.HasPrefix(name, "AWS_") {
 				env = append(env, kv)
 			}
 		}
