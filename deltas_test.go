@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -331,6 +332,9 @@ func TestBaseThatLeavesDeltasOutIsFoundOut(t *testing.T) {
 func TestDeltasStayAtHandInALongTail(t *testing.T) {
 	for name, large := range map[string]int{"not kept in memory": 1, "not read when it is opened": 7} {
 		t.Run(name, func(t *testing.T) {
+			if large > 1 && os.Getenv("TONBO_TEST_LARGE") == "" {
+				t.Skip("set TONBO_TEST_LARGE=1: 20 MB of entries")
+			}
 			ctx := context.Background()
 			a := newAccount(t)
 			db := settledMegabytes(t, a, a.machine().Unsettled())

@@ -131,7 +131,7 @@ func TestForkOutlivesItsSource(t *testing.T) {
 
 // TestForkRewoundIsOpenedWhereItWas: the local copy is of no use then, and what the fork has of its source counts again.
 func TestForkRewoundIsOpenedWhereItWas(t *testing.T) {
-	for _, n := range []int{10, 3000} { // whole at once, and lazily
+	for _, n := range []int{10, 1300} { // whole at once, and lazily
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			ctx := context.Background()
 			a := newAccount(t)
