@@ -81,7 +81,6 @@ func TestHTTPServerEndsWithClientsConnected(t *testing.T) {
 
 func TestPagesOfOtherSitesAreRefused(t *testing.T) {
 	url, _ := serve(t, "https://app.example.com")
-	const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`
 	for _, test := range []struct {
 		origin, host string
 		want         int

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"runtime/debug"
 	"slices"
@@ -241,37 +240,6 @@ func (s *Server) Panic() any {
 		return nil
 	}
 }
-
-// ServeStdio serves one client, which writes to in and reads from out, until it closes in (nil), or ctx ends, or the server is broken. The goroutine that reads in ends with in. https://modelcontextprotocol.io/specification/2025-06-18/basic/transports#stdio
-func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	session, err := s.mcp.Connect(ctx, &mcp.IOTransport{Reader: io.NopCloser(in), Writer: nopCloser{out}, MaxLineLength: maxInput}, nil)
-	if err != nil {
-		return err
-	}
-	done := make(chan error, 1)
-	go func() { done <- session.Wait() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-s.broken:
-		err = fmt.Errorf("a call panicked: %v", s.first)
-	}
-	s.end(errClosed) // a session ends when its calls have
-	session.Close()
-	<-done
-	return err
-}
-
-// maxInput bounds one message, in bytes.
-const maxInput = 4 << 20
-
-type nopCloser struct{ io.Writer }
-
-func (nopCloser) Close() error { return nil }
 
 // Close ends all sessions and calls, waits for them, and gives the tools' connections back to the database.
 func (s *Server) Close() error {
