@@ -58,6 +58,8 @@ func expiry(now, at time.Time, ttl time.Duration) (time.Time, error) {
 		return now.Add(ttl).UTC(), nil
 	case at.IsZero():
 		return at, nil
+	case at.UTC().Year() > 9999:
+		return at, &OptionError{"ExpiresAt", fmt.Sprintf("year %d: the last one that can be told is 9999", at.UTC().Year())}
 	case !at.After(now):
 		return at, &OptionError{"ExpiresAt", fmt.Sprintf("%s is past, it is %s", at.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))}
 	}

@@ -9,6 +9,7 @@ import (
 	mathrand "math/rand/v2"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/catalog"
@@ -99,6 +100,10 @@ func (o *EnsureOptions) check(now time.Time) error {
 		return invalid("Adopt", "Template is set too: set either Adopt or Template")
 	case len(o.Version) > 200:
 		return invalid("Version", "Version has %d bytes, at most 200 are allowed", len(o.Version))
+	case !utf8.ValidString(o.Version):
+		return invalid("Version", "%q is no UTF-8", o.Version)
+	case o.Template != "":
+		return ValidateName(o.Template)
 	}
 	return nil
 }
@@ -134,7 +139,10 @@ func (i *Instances) ensure(ctx context.Context, key string, o EnsureOptions) (*I
 		h, in.Started, err = i.start(ctx, key, b, id)
 		switch {
 		case errors.Is(err, fence.ErrNoDatabase), errors.Is(err, ErrNotFound), errors.Is(err, ErrDeleted), errors.Is(err, ErrExpired):
-			// (3) It has ended: the key's next generation.
+			// (3) It has ended: the key's next generation. Unless that is what this call has made: the next one would fare no better.
+			if created && errors.Is(err, ErrExpired) {
+				return nil, tooShort(err)
+			}
 			ours, err := i.succeed(ctx, key, b, o, err)
 			if err != nil {
 				return nil, err
@@ -225,6 +233,11 @@ func (i *Instances) succeed(ctx context.Context, key string, b *catalog.Binding,
 	}
 	_, ours, err = i.make(ctx, key, b, want{create: o.Create, template: o.Template})
 	return ours, err
+}
+
+// tooShort is the error of a database that was made and has expired before it was of use to anybody.
+func tooShort(err error) error {
+	return fmt.Errorf("%w: the database that was made for this call has expired before it was open; give Create a longer TTL, or a later ExpiresAt", err)
 }
 
 func orNone(id string, has bool) string {
@@ -383,7 +396,7 @@ func (i *Instances) make(ctx context.Context, key string, b *catalog.Binding, w 
 // giveUp takes an intent back that can never be fulfilled, so that the next Ensure begins anew, and returns cause.
 func (i *Instances) giveUp(ctx context.Context, key string, b *catalog.Binding, cause error) error {
 	never := false
-	for _, kind := range []error{ErrNotFound, ErrPointGone} { // of the source. What is wrong with the caller's own options says nothing of it
+	for _, kind := range []error{ErrNotFound, ErrPointGone, ErrName} { // of the source. What is wrong with the caller's own options says nothing of it
 		never = never || errors.Is(cause, kind)
 	}
 	if !never {

@@ -362,7 +362,7 @@ type ReplaceOptions struct {
 	From      At            // fork the key's database as of this point; nil: do not
 	Template  string        // or fork this database at its head
 	Create    CreateOptions // of the new one
-	DeleteOld bool          // delete the old database; otherwise it is frozen: it can be read, forked and exported
+	DeleteOld bool          // delete the old database ([ErrProtected] when it is protected); otherwise it is frozen: it can be read, forked and exported
 }
 
 // Replace gives a key a new database, its next generation. The owner of the old one is fenced, and the old one is kept unless DeleteOld says otherwise. A key without a database gets its next generation as well.
@@ -377,6 +377,11 @@ func (i *Instances) Replace(ctx context.Context, key string, o ReplaceOptions) (
 func (i *Instances) replace(ctx context.Context, key string, o ReplaceOptions) (*Instance, error) {
 	if o.From != nil && o.Template != "" {
 		return nil, invalid("From", "Template is set too: set either From or Template")
+	}
+	if o.Template != "" { // before anything is in the key's log that nobody could do
+		if err := ValidateName(o.Template); err != nil {
+			return nil, fmt.Errorf("Template: %w", err)
+		}
 	}
 	if err := o.Create.check(i.c.o.time()); err != nil {
 		return nil, err
@@ -399,6 +404,15 @@ func (i *Instances) replace(ctx context.Context, key string, o ReplaceOptions) (
 		}
 	}
 	had := old.Kind == catalog.Bound || old.Kind == catalog.Failing
+	if had && o.DeleteOld {
+		_, r, err := i.c.look(ctx, old.Name)
+		if err == nil && r != nil && r.ID == old.ID && r.Protected {
+			return nil, fmt.Errorf("%w: %s is not deleted; take the protection away with Update first, or keep it", ErrProtected, old.Name)
+		}
+		if err != nil && !errors.Is(err, fence.ErrNoDatabase) && !errors.Is(err, ErrCorrupt) {
+			return nil, err
+		}
+	}
 	if o.From != nil && !had {
 		return nil, fmt.Errorf("%w: the key has none to fork from", ErrNotFound)
 	}
@@ -415,6 +429,9 @@ func (i *Instances) replace(ctx context.Context, key string, o ReplaceOptions) (
 		}
 		next.Source = &catalog.Point{Name: old.Name, ID: old.ID, Slot: p.Slot}
 	case o.Template != "":
+		if _, _, err := i.c.look(ctx, o.Template); err != nil { // before the old one is frozen for nothing
+			return nil, wrap(o.Template, "fork", err)
+		}
 		next.Source = &catalog.Point{Name: o.Template}
 	}
 	there, ours, err := i.append(ctx, key, old, next)

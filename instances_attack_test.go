@@ -518,3 +518,60 @@ func TestBindThatDiedGivesAKeyNobodyElsesDatabase(t *testing.T) {
 		})
 	}
 }
+
+// TestReplaceThatCannotBeLeavesTheKeyAsItWas: what can never be done does not get into the key's log, where each Ensure would try to.
+func TestReplaceThatCannotBeLeavesTheKeyAsItWas(t *testing.T) {
+	ctx := context.Background()
+	a := newAccount(t)
+	c := a.client()
+	in := ensure(t, c, "k", tonbo.EnsureOptions{Create: tonbo.CreateOptions{Protected: true}})
+	for what, call := range map[string]struct {
+		o    tonbo.ReplaceOptions
+		want error
+	}{
+		"a template that is no name":      {tonbo.ReplaceOptions{Template: "../x"}, tonbo.ErrName},
+		"the protected one to be deleted": {tonbo.ReplaceOptions{DeleteOld: true}, tonbo.ErrProtected},
+		"a template that is not there":    {tonbo.ReplaceOptions{Template: "nobody"}, tonbo.ErrNotFound},
+	} {
+		_, err := c.Instances().Replace(ctx, "k", call.o)
+		wantIs(t, what, err, call.want)
+		if got, err := c.Instances().Get(ctx, "k"); err != nil || got.DatabaseID != in.DatabaseID {
+			t.Errorf("%s: the key has %+v, %v", what, got, err)
+		}
+		synced(t, in.DB) // not frozen, and its owner not fenced
+	}
+	if _, err := c.Instances().Ensure(ctx, "k2", tonbo.EnsureOptions{Template: "../x"}); !errors.Is(err, tonbo.ErrName) {
+		t.Error(err)
+	}
+	if in := ensure(t, c, "k2", tonbo.EnsureOptions{}); in.Started != tonbo.Created || in.Generation != 1 {
+		t.Errorf("%+v", in)
+	}
+}
+
+// TestEnsureOfDatabasesThatExpireAtOnceMakesOneOnly: not one after the other until its ctx ends.
+func TestEnsureOfDatabasesThatExpireAtOnceMakesOneOnly(t *testing.T) {
+	ctx := context.Background()
+	a := newAccount(t)
+	c := a.client()
+	o := tonbo.EnsureOptions{Create: tonbo.CreateOptions{TTL: 1}}
+	for n, call := range []func(string, tonbo.EnsureOptions) error{
+		func(key string, o tonbo.EnsureOptions) error { _, err := c.Instances().Ensure(ctx, key, o); return err },
+		func(key string, o tonbo.EnsureOptions) error {
+			_, err := c.Instances().Provide(ctx, key, o)
+			return err
+		},
+	} {
+		key := fmt.Sprint("k", n)
+		wantIs(t, key, call(key, o), tonbo.ErrExpired)
+		if made := must[int](t)(c.Count(ctx, tonbo.Filter{Prefix: key})); made != 1 {
+			t.Errorf("%s: %d databases", key, made)
+		}
+	}
+	for what, o := range map[string]tonbo.EnsureOptions{
+		"a year beyond all":    {Create: tonbo.CreateOptions{ExpiresAt: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}},
+		"a version of no text": {Version: "\xff"},
+	} {
+		_, err := c.Instances().Ensure(ctx, "odd", o)
+		wantIs(t, what, err, tonbo.ErrInvalid)
+	}
+}

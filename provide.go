@@ -54,6 +54,9 @@ func (i *Instances) provide(ctx context.Context, key string, o EnsureOptions) (*
 		started, err := i.opens(ctx, key, b)
 		switch {
 		case errors.Is(err, fence.ErrNoDatabase), errors.Is(err, ErrDeleted), errors.Is(err, ErrExpired):
+			if created && errors.Is(err, ErrExpired) {
+				return nil, tooShort(err)
+			}
 			if ours, err = i.succeed(ctx, key, b, o, err); err != nil {
 				return nil, err
 			}
