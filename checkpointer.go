@@ -36,6 +36,9 @@ type checkpointer struct {
 	one sync.Mutex // held while the connection does something
 
 	mu      sync.Mutex // guards what follows
+	moved   *sync.Cond // on mu: opening has become 0, or moving false
+	opening int        // connections of others that are being opened
+	moving  bool       // its own is being opened or closed
 	quiet   time.Time  // no checkpoint before
 	stopped bool
 	running chan struct{} // closed when the goroutine has ended; nil when there is none
@@ -46,7 +49,9 @@ type checkpointer struct {
 }
 
 func newCheckpointer(h *handle) *checkpointer {
-	return &checkpointer{h: h, more: make(chan struct{}, 1)}
+	c := &checkpointer{h: h, more: make(chan struct{}, 1)}
+	c.moved = sync.NewCond(&c.mu)
+	return c
 }
 
 // autocheckpoint is when a COMMIT makes a checkpoint itself, in pages.
@@ -108,6 +113,7 @@ func (c *checkpointer) run(ctx context.Context) {
 		return
 	}
 	defer func() {
+		defer c.move(ctx)()
 		c.one.Lock()
 		defer c.one.Unlock()
 		conn.Close()
@@ -130,8 +136,53 @@ func (c *checkpointer) run(ctx context.Context) {
 	}
 }
 
+// enter is called by who opens a connection, and leave when it is open. SQLite lets nobody in while the only connection is being opened, which may mean to recover the
+// write-ahead log, or closed, which deletes it (https://sqlite.org/wal.html#sometimes_queries_return_sqlite_busy_in_wal_mode): that is not to be the one for checkpoints.
+func (c *checkpointer) enter(ctx context.Context) (leave func(), err error) {
+	defer context.AfterFunc(ctx, c.wake)()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.moving {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		c.moved.Wait()
+	}
+	c.opening++
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.opening--
+		c.moved.Broadcast()
+	}, nil
+}
+
+// move waits until nobody opens a connection, and keeps others from it until done. When ctx has ended it does not wait: connections are refused then.
+func (c *checkpointer) move(ctx context.Context) (done func()) {
+	defer context.AfterFunc(ctx, c.wake)()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.opening > 0 && ctx.Err() == nil {
+		c.moved.Wait()
+	}
+	c.moving = true
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.moving = false
+		c.moved.Broadcast()
+	}
+}
+
+func (c *checkpointer) wake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.moved.Broadcast()
+}
+
 // open makes the connection, if it is still wanted.
 func (c *checkpointer) open(ctx context.Context) (*sqlite3.Conn, error) {
+	defer c.move(ctx)()
 	c.one.Lock()
 	defer c.one.Unlock()
 	c.mu.Lock()

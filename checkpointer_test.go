@@ -91,6 +91,25 @@ func TestCheckpointsBesideGetInNobodysWay(t *testing.T) {
 	integrity(t, db)
 }
 
+// TestConnectionsComeInBesideCheckpoints: the connection for checkpoints is often the only one when it is opened or closed; SQLite keeps others out meanwhile, and they do not wait here.
+func TestConnectionsComeInBesideCheckpoints(t *testing.T) {
+	a := newAccount(t)
+	a.create("run")
+	o := a.machine().Checkpointing(4096)
+	o.Pragmas = map[string]string{"busy_timeout": "0"}
+	db := open(t, "run", o)
+	db.SetMaxOpenConns(1)
+	db.SetMaxIdleConns(0)
+	exec(t, db, "CREATE TABLE t(v)")
+	for range 12 {
+		exec(t, db, "INSERT INTO t VALUES(randomblob(9000))")
+		for end := time.Now().Add(150 * time.Millisecond); time.Now().Before(end); { // it is let go of in this time
+			rows(t, db, "SELECT count(*) FROM t")
+		}
+	}
+	integrity(t, db)
+}
+
 func TestWhoSetsAutocheckpointMakesThemAlone(t *testing.T) {
 	a := newAccount(t)
 	a.create("run")

@@ -248,7 +248,16 @@ func (h *handle) rest() {
 
 // connect opens a SQLite connection to the local copy.
 func (h *handle) connect(ctx context.Context) (sqlitedriver.Conn, error) {
-	_, vdb := h.current()
+	h.mu.Lock()
+	vdb, checkpoints := h.vdb, h.checkpoints
+	h.mu.Unlock()
+	if checkpoints != nil {
+		leave, err := checkpoints.enter(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+	}
 	d, err := (&sqlitedriver.SQLite{}).OpenConnector(fileURI(vdb.Path(), "vfs="+vfs.Name+"&tonbo="+vdb.Token()+"&"+h.pragmas()))
 	if err != nil {
 		return nil, err
