@@ -5,10 +5,11 @@ import (
 	"testing"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/remote/mem"
 )
 
 func TestProvideMakesADatabaseAndTakesNothingOver(t *testing.T) {
-	c, err := tonbo.NewClient(tonbo.Options{URL: "mem://" + t.Name(), Dir: t.TempDir()})
+	c, err := tonbo.NewClient(tonbo.Options{Remote: mem.New(t.Name()), Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
