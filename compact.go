@@ -30,7 +30,7 @@ type compaction struct {
 	runs    [][]*layout.Object // of the old base, newest first
 	objects *layout.Deltas     // all that hold pages as of slot, newest first
 	pages   pageset.Set        // what the new level holds
-	sums    map[uint32]uint64  // of these, those that are known
+	sums    pageset.Sums       // of all pages, as of slot; 0: not known
 	reader  layout.Reader
 	labels  []base.Labelled
 	window  time.Duration             // how long old points stay restorable; 0: not known, so the horizon stays
@@ -69,7 +69,7 @@ func (c *compaction) upload(ctx context.Context) (m *base.Manifest, key string, 
 // newCompaction returns a compaction over the base old. vdb is the local file, nil: there is none, every page comes from the remote.
 func newCompaction(h *handle, owner *fence.Owner, vdb *vfs.Database, old *base.Manifest, pageSize uint32, settle float64) *compaction {
 	return &compaction{
-		h: h, owner: owner, vdb: vdb, old: old, settle: settle, sums: map[uint32]uint64{}, buf: make([]byte, pageSize), state: fence.State{PageSize: pageSize},
+		h: h, owner: owner, vdb: vdb, old: old, settle: settle, buf: make([]byte, pageSize), state: fence.State{PageSize: pageSize},
 	}
 }
 
@@ -125,8 +125,8 @@ func (c *compaction) walkLabels(ctx context.Context) error {
 	return nil
 }
 
-// merge plans what goes into the new base, as of slot and state.
-func (c *compaction) merge(ctx context.Context, tl *tail) error {
+// merge plans what goes into the new base, as of slot and state. labels are those since the base in force, oldest first.
+func (c *compaction) merge(ctx context.Context, tl *tail, labels []base.Labelled) error {
 	tail, err := tl.objects(ctx, c.h, int(c.state.PageSize))
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func (c *compaction) merge(ctx context.Context, tl *tail) error {
 	if c.prior != nil {
 		c.labels = append(c.labels, c.prior.Labels...)
 	}
-	for _, l := range append(slices.Clone(c.h.compactor.before), c.h.compactor.labels...) {
+	for _, l := range labels {
 		if l.Slot <= c.slot && (len(c.labels) == 0 || c.labels[len(c.labels)-1].Slot < l.Slot) {
 			c.labels = append(c.labels, l)
 		}
@@ -407,7 +407,8 @@ func (c *compaction) bottom(fresh []base.Segment) []base.Segment {
 
 // read brings a page as of the base's slot into buf, and returns its sum.
 func (c *compaction) read(ctx context.Context, p uint32) (uint64, error) {
-	want, known := c.sums[p]
+	want := c.sums.At(p)
+	known := want != 0
 	if known && c.vdb != nil {
 		sum, err := c.vdb.ReadPage(p, c.buf)
 		if err == nil && sum == want {

@@ -3,6 +3,7 @@ package tonbo
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -190,7 +191,8 @@ func (h *handle) mergeable() bool {
 func (h *handle) compact(ctx context.Context, settle float64) error {
 	// (1) What is to be merged, as of the last shipped slot. What has to be read for that is read before, while Synced goes on.
 	var c *compaction
-	for due, read := false, false; !due; {
+	var now *chosen
+	for read := false; now == nil; {
 		var err error
 		if c, err = h.newCompaction(ctx, settle); c == nil || err != nil {
 			return err
@@ -198,11 +200,17 @@ func (h *handle) compact(ctx context.Context, settle float64) error {
 		if err := h.lockRound(ctx); err != nil {
 			return err
 		}
-		due, read, err = c.choose(ctx)
+		now, read = c.choose()
 		h.unlockRound()
-		if err != nil || !due && read {
-			return err
+		if now == nil && read {
+			return nil
 		}
+	}
+	if err := c.merge(ctx, &now.tail, now.labels); err != nil {
+		return err
+	}
+	if settle > 0 && !c.cheap() && !now.due {
+		return nil
 	}
 	fault("compact:planned")
 	// (2) Segments first, then the manifest that names them (R8).
@@ -243,39 +251,40 @@ func (h *handle) newCompaction(ctx context.Context, settle float64) (*compaction
 	return c, c.look(ctx, &tl)
 }
 
-// choose plans, as of the last shipped slot. due is false when there is nothing to do (any more), or, read being false too, when there is what look has not seen. The caller holds
-// the round.
-func (c *compaction) choose(ctx context.Context) (due, read bool, err error) {
+// chosen is what a compaction merges, as of the moment that it was chosen.
+type chosen struct {
+	tail   tail
+	labels []base.Labelled
+	due    bool // whatever it costs
+}
+
+// choose fixes the state that the base is to be of: the last shipped one. It returns nil when there is nothing to do (any more), or, read being false, when there is what look has
+// not seen. The caller holds the round: what takes time comes after.
+func (c *compaction) choose() (now *chosen, read bool) {
 	h := c.h
 	if h.held.Load() != nil { // the state is one entry behind, for a moment
-		return false, true, nil
+		return nil, true
 	}
 	if h.ended() != nil || h.behind != nil || !h.mergeable() || c.owner.Pending() {
-		return false, true, nil
+		return nil, true
 	}
 	if owner, _ := h.current(); owner != c.owner || h.compactor.base != c.old {
-		return false, true, nil
+		return nil, true
 	}
-	slot, count, sum := h.dir.Position()
+	slot, count, sum, sums := h.dir.Snapshot()
 	if slot < c.owner.Generation() { // R8
-		return false, true, nil
+		return nil, true
 	}
 	if !h.tail.known() {
-		return false, false, nil
+		return nil, false
 	}
-	c.slot, c.state.PageCount, c.state.Checksum = slot, count, sum
-	if err := c.merge(ctx, &h.tail); err != nil {
-		return false, true, err
-	}
-	if c.settle > 0 && !c.cheap() && !h.compactionDue() {
-		return false, true, nil
-	}
-	for p := range c.pages.All() {
-		if sum, known := h.dir.Sum(p); known {
-			c.sums[p] = sum
-		}
-	}
-	return true, true, nil
+	c.slot, c.state.PageCount, c.state.Checksum, c.sums = slot, count, sum, sums
+	return &chosen{h.tail.clone(), h.compactor.noted(), h.compactionDue()}, true
+}
+
+// noted lists the labels since the claim's base, oldest first. The caller holds the round.
+func (c *compactor) noted() []base.Labelled {
+	return append(slices.Clone(c.before), c.labels...)
 }
 
 // noteLabel remembers the label of an entry of ours. The caller holds the round.

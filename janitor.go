@@ -148,7 +148,7 @@ func (h *handle) compactClosed(ctx context.Context) (r *CompactReport, err error
 	if err := c.look(ctx, &d.tail); err != nil {
 		return nil, err
 	}
-	if err := c.merge(ctx, &d.tail); err != nil {
+	if err := c.merge(ctx, &d.tail, h.compactor.noted()); err != nil {
 		return nil, err
 	}
 	_, key, err := c.upload(ctx)

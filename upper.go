@@ -95,11 +95,6 @@ func (c *compaction) asOf(ctx context.Context, p uint32) ([]byte, error) {
 	if p == 0 || p > c.state.PageCount { // a damaged b-tree is shipped as it is
 		return nil, nil
 	}
-	if _, known := c.sums[p]; !known && c.vdb != nil {
-		if sum, known := c.h.dir.SumAt(c.slot, p); known {
-			c.sums[p] = sum
-		}
-	}
 	if _, err := c.read(ctx, p); err != nil {
 		return nil, err
 	}

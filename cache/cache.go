@@ -101,9 +101,9 @@ func (s *State) normalize() {
 	}
 }
 
-// clone copies a state.
+// clone copies a state, of which nobody has a copy that is changed.
 func (s *State) clone() *State {
 	c := *s
-	c.Sums, c.Known = s.Sums.Clone(), s.Known.Clone()
+	c.Sums, c.Known = s.Sums.Snapshot(), s.Known.Clone()
 	return &c
 }

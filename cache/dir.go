@@ -207,7 +207,7 @@ func (d *Dir) Damaged() string {
 	return d.damaged
 }
 
-// State returns a copy of what is known (8 bytes for each page that is); nil when nothing here is usable: the directory is fresh, or was Reset, or Damaged says
+// State returns a copy of what is known; nil when nothing here is usable: the directory is fresh, or was Reset, or Damaged says
 // why.
 func (d *Dir) State() *State {
 	d.mu.Lock()

@@ -177,7 +177,7 @@ func (d *Dir) skip(rec *Recovery, newer []Shipped) bool {
 	if count != int64(s.Sums.Len()) || len(d.j.spilled) > 0 {
 		return false // unshipped content: look
 	}
-	rec.PageCount, rec.Checksum, rec.Sums, rec.Skipped = uint32(count), s.Checksum, s.Sums.Clone(), true
+	rec.PageCount, rec.Checksum, rec.Sums, rec.Skipped = uint32(count), s.Checksum, s.Sums.Snapshot(), true
 	rec.Present = s.Known.Clone()
 	return true
 }

@@ -51,7 +51,8 @@ func (d *Dir) Begin(s State) error {
 	if err := s.check(); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	st := s.clone()
+	st := &s
+	st.Sums, st.Known = s.Sums.Clone(), s.Known.Clone() // the caller has the others
 	st.normalize()
 	st.Boot = bootID()
 	old := d.j // a failed Begin leaves it

@@ -22,14 +22,14 @@ func (d *Dir) Sum(page uint32) (sum uint64, known bool) {
 	return 0, true
 }
 
-// SumAt is Sum, if slot is the last shipped one. Otherwise it is not known.
-func (d *Dir) SumAt(slot uint64, page uint32) (sum uint64, known bool) {
+// Snapshot is Position, and the checksums of all pages as of that slot: 0 of those that are not known. They stay what they are, whatever is shipped later.
+func (d *Dir) Snapshot() (slot uint64, pageCount uint32, checksum uint64, sums pageset.Sums) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if s := d.j.state; s != nil && s.Slot == slot && int(page) <= s.Sums.Len() && page > 0 {
-		return s.Sums.At(page), s.Knows(page)
+	if s := d.j.state; s != nil {
+		return s.Slot, uint32(s.Sums.Len()), s.Checksum, s.Sums.Snapshot()
 	}
-	return 0, false
+	return 0, 0, 0, pageset.Sums{}
 }
 
 // Unknown is the number of pages whose sum is not known.

@@ -80,11 +80,22 @@ func TestSumsAreAnArray(t *testing.T) {
 					want = want[:n:n]
 				}
 				want = append(want, make([]uint64, n-len(want))...)
-			case 3:
+			case 3: // copies do not change with it, nor it with them
 				other := s.Clone()
-				for p := range 3000 {
-					other.Set(uint32(p), 7)
+				if rng.IntN(2) == 0 {
+					other = s.Snapshot()
 				}
+				if kept := s.Snapshot(); rng.IntN(2) == 0 {
+					defer func(want []uint64) {
+						if !slices.Equal(kept.Slice(), want) {
+							t.Error("a snapshot has changed")
+						}
+					}(slices.Clone(want))
+				}
+				for range 20 {
+					other.Set(uint32(rng.IntN(3000)), 7)
+				}
+				other.Resize(rng.IntN(3000))
 			}
 			got, x, of := make([]uint64, s.Len()), uint64(0), pageset.SumsOf(want)
 			for p, v := range s.All() {

@@ -9,14 +9,18 @@ import (
 const stretch = 512
 
 // Sums has a checksum for each of the pages 1 to Len, 0 for those that none was set for. The zero value has no pages. Memory follows the stretches of 512 pages in which one
-// was set, not the size of the database: of a database that has just been begun to be fetched, only a few are known. A copy of the struct shares them: see Clone.
+// was set, not the size of the database: of a database that has just been begun to be fetched, only a few are known. A copy of the struct shares them, as one of a slice does: see
+// Clone and Snapshot.
 type Sums struct {
 	stretches []*[stretch]uint64
+	shared    []bool // stretches that a snapshot has, too: they are copied before they are changed. nil: none is
 	n         int
 }
 
 // NewSums returns the checksums of n pages, all of them 0.
-func NewSums(n int) Sums { return Sums{make([]*[stretch]uint64, (n+stretch-1)/stretch), n} }
+func NewSums(n int) Sums {
+	return Sums{stretches: make([]*[stretch]uint64, (n+stretch-1)/stretch), n: n}
+}
 
 // SumsOf returns the checksums in v, those of the pages from 1 on.
 func SumsOf(v []uint64) Sums {
@@ -46,12 +50,19 @@ func (s *Sums) Set(p uint32, sum uint64) {
 	if p == 0 || int64(p) > int64(s.n) {
 		return
 	}
-	c := &s.stretches[(p-1)/stretch]
-	if *c == nil {
-		if sum == 0 {
-			return
-		}
+	i := (p - 1) / stretch
+	c := &s.stretches[i]
+	switch {
+	case *c == nil && sum == 0:
+		return
+	case *c == nil:
 		*c = new([stretch]uint64)
+	case s.shared != nil && s.shared[i]:
+		own := **c
+		*c = &own
+	}
+	if s.shared != nil {
+		s.shared[i] = false
 	}
 	(*c)[(p-1)%stretch] = sum
 }
@@ -67,6 +78,9 @@ func (s *Sums) Resize(n int) {
 		s.stretches = s.stretches[:k]
 	} else {
 		s.stretches = append(s.stretches, make([]*[stretch]uint64, k-len(s.stretches))...)
+	}
+	if s.shared != nil {
+		s.shared = append(s.shared, make([]bool, max(0, k-len(s.shared)))...)[:k]
 	}
 	s.n = n
 }
@@ -101,7 +115,7 @@ func (s *Sums) All() iter.Seq2[uint32, uint64] {
 
 // Clone returns a copy.
 func (s *Sums) Clone() Sums {
-	c := Sums{slices.Clone(s.stretches), s.n}
+	c := Sums{stretches: slices.Clone(s.stretches), n: s.n}
 	for i, p := range c.stretches {
 		if p != nil {
 			q := *p
@@ -109,6 +123,14 @@ func (s *Sums) Clone() Sums {
 		}
 	}
 	return c
+}
+
+// Snapshot returns a copy that shares all stretches until either side changes one: it costs a pointer for each. The copy may be used by another goroutine than s. Copies of the
+// struct s that were made before must not be changed any more.
+func (s *Sums) Snapshot() Sums {
+	all := func() []bool { return slices.Repeat([]bool{true}, len(s.stretches)) }
+	s.shared = all()
+	return Sums{slices.Clone(s.stretches), all(), s.n}
 }
 
 // Slice returns all of them, by page number - 1.
