@@ -121,7 +121,7 @@ func TestExitCodesAndErrorCodes(t *testing.T) {
 		{"verify nope", exitNotFound, "not_found", "nope"},
 		{"version x", exitUsage, "usage", "version --help"},
 		{"log run-42 --url gopher://x", exitUsage, "usage", "s3://bucket/prefix"},
-		{"log run-42 --url https://example.com", exitUsage, "usage", "server"},
+		{"log run-42 --url https://example.com", exitFailed, "unauthorized", "TONBO_API_KEY"}, // nothing is asked without one
 	} {
 		args := strings.Fields(c.args)
 		text := s.run(args...)

@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 	}
 	os.Unsetenv("TONBO_URL")
 	os.Unsetenv("TONBO_DIR")
+	os.Unsetenv("TONBO_API_KEY")
 	if os.Getenv("TONBO_TEST_S3") != "" { // the connections to a store that a URL names stay as long as the process
 		os.Exit(m.Run())
 	}
