@@ -29,6 +29,8 @@ type serveFlags struct {
 	concurrency       int
 	maxDatabases      int
 	metricsKey        bool
+	keyRate           float64
+	maxMemory         int64 // MiB
 }
 
 func (a *app) serve() *cobra.Command {
@@ -60,6 +62,8 @@ The first key is made by --init and shown once, or kept in a file by --owner-key
 	fs.DurationVar(&f.drain, "drain", 0, "how long requests under way may take when the server is told to end (default 30s)")
 	fs.IntVar(&f.concurrency, "concurrency", 0, "queries, exports and checkpoints at once (default 8)")
 	fs.IntVar(&f.maxDatabases, "max-databases", 0, "how many databases the account may hold (default 10,000, looked at now and then; a number is kept strictly)")
+	fs.Float64Var(&f.keyRate, "key-rate", 0, "requests a second of one key on the data plane (default 5,000; below 0: any number)")
+	fs.Int64Var(&f.maxMemory, "max-memory", 0, "MiB of objects in memory at once, half of it for one key (default 256)")
 	fs.BoolVar(&f.metricsKey, "metrics-key", false, "/metrics needs a key that is not narrowed")
 	return cmd
 }
@@ -83,7 +87,7 @@ func (a *app) runServe(ctx context.Context, f serveFlags) error {
 		o.Logger = slog.New(slog.NewTextHandler(a.progress.above(), nil))
 	}
 	o.Progress, o.MaxDatabases = nil, f.maxDatabases
-	s, err := server.New(server.Options{Options: o, Timeout: f.timeout, KeyCache: f.keyCache, Concurrency: f.concurrency, MetricsKey: f.metricsKey})
+	s, err := server.New(server.Options{Options: o, Timeout: f.timeout, KeyCache: f.keyCache, Concurrency: f.concurrency, MetricsKey: f.metricsKey, KeyRate: f.keyRate, MaxMemory: f.maxMemory << 20})
 	if err != nil {
 		return &usageError{err: err}
 	}
