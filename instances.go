@@ -491,5 +491,5 @@ func (i *Instances) wrap(key, doing string, err error) error {
 	if errors.As(err, &restarting) {
 		return err
 	}
-	return fmt.Errorf("instance %s: %s: %w", key, doing, err)
+	return fmt.Errorf("instance %s: %s: %w", key, doing, public(err))
 }

@@ -575,3 +575,15 @@ func TestEnsureOfDatabasesThatExpireAtOnceMakesOneOnly(t *testing.T) {
 		wantIs(t, what, err, tonbo.ErrInvalid)
 	}
 }
+
+func TestErrorsOfKeysSayWhatTheStoreRefused(t *testing.T) {
+	for _, e := range []struct{ from, to error }{{remote.ErrDenied, tonbo.ErrForbidden}, {remote.ErrUnauthorized, tonbo.ErrUnauthorized}} {
+		a := newAccount(t)
+		st := tonbotest.NewStore(a.store)
+		o := a.machine()
+		o.Remote = st
+		st.Fail(tonbotest.Match{Key: "instances/"}, -1, e.from)
+		_, err := newClient(t, o).Instances().Ensure(context.Background(), "k", tonbo.EnsureOptions{})
+		wantIs(t, "ensure", err, e.to)
+	}
+}
