@@ -8,6 +8,7 @@ import (
 
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/base"
+	"github.com/tonbo-go/tonbo/internal/layout"
 )
 
 // Tuned makes compaction start after so many entries in the tail, or when nothing was committed for a while.
@@ -120,6 +121,44 @@ func (c *Client) CompactLater(ctx context.Context, name string, d time.Duration)
 	defer h.stop()
 	h.tune.now = func() time.Time { return time.Now().Add(d) }
 	return h.compactClosed(ctx)
+}
+
+// PageByMaps reads a page of the head by the maps of its entries alone, of which none is at hand.
+func (c *Client) PageByMaps(ctx context.Context, name string, buf []byte, pages func(read func(p uint32) error) error) error {
+	h, err := c.handle(name)
+	if err != nil {
+		return err
+	}
+	defer h.stop()
+	head, err := h.log.Head(ctx)
+	if err != nil {
+		return err
+	}
+	t := h.newTail(head)
+	if err := t.load(ctx, 0); err != nil {
+		return err
+	}
+	tl, err := t.tail(ctx)
+	if err != nil {
+		return err
+	}
+	for i, e := range tl.entries {
+		if tl.entries[i], err = h.tailOf(name, &fence.Entry{Slot: e.slot, ID: head.ID, State: head.State, PayloadSize: e.bytes}, nil, false); err != nil {
+			return err
+		}
+	}
+	l := h.newLocator(tl, t.base, head.Slot, int(head.State.PageSize), head.State.PageCount)
+	if _, err := l.objects(ctx); err != nil {
+		return err
+	}
+	var r layout.Reader
+	return pages(func(p uint32) error {
+		found, err := l.ready.Load().deltas.Page(ctx, &r, p, buf)
+		if err == nil && !found {
+			err = fmt.Errorf("page %d is in no object", p)
+		}
+		return err
+	})
 }
 
 // Compacting tells whether a compaction is under way.

@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	readAhead  = 32       // entries read at once, to be applied
-	tailAtOnce = 64       // entries read at once, to be kept
+	readAhead  = 32       // entries read at once; twice as many where there are more than that, which are seldom large
 	keptLimit  = 32 << 20 // bytes of payloads kept between finding the entries and applying them
 	stepBack   = 32       // slots read at once while the tail is not known
 	absentness = 4        // tries before a slot that must be there is taken for gone
@@ -113,7 +112,9 @@ func (t *tailReader) readAll(ctx context.Context, floor uint64) error {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(tailAtOnce)
+	if g.SetLimit(readAhead); len(t.slots) > 2*readAhead {
+		g.SetLimit(2 * readAhead)
+	}
 	for _, s := range t.slots {
 		if t.has(s) || s <= floor {
 			continue
