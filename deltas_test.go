@@ -390,3 +390,27 @@ func TestDeltasStayAtHandInALongTail(t *testing.T) {
 	}
 	check()
 }
+
+// TestWhoHasEveryPageKeepsNoMaps: what a lazily opened database was fetched from, deltas and all, is let go of.
+func TestWhoHasEveryPageKeepsNoMaps(t *testing.T) {
+	a := newAccount(t)
+	db := settledMegabytes(t, a, a.machine().Unsettled())
+	hydrated(t, db)
+	for i := range 5 {
+		exec(t, db, "UPDATE t SET v=randomblob(900) WHERE id%150=?", i)
+		synced(t, db)
+	}
+	db = open(t, "run", a.lazyMachine().Unsettled())
+	if rows(t, db, "SELECT count(*) FROM t") != "3000" || db.FetchedFrom() < 6 {
+		t.Fatalf("fetched from %d objects", db.FetchedFrom())
+	}
+	hydrated(t, db)
+	if n := db.FetchedFrom(); n != 0 {
+		t.Errorf("%d objects are still known", n)
+	}
+	exec(t, db, "UPDATE t SET v=randomblob(900) WHERE id%150=7")
+	synced(t, db)
+	if want, got := digest(t, db), digest(t, open(t, "run", a.fullMachine())); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

@@ -72,6 +72,15 @@ func (o Options) Collecting() Options {
 	return o
 }
 
+// FetchedFrom counts the objects that the local copy is still known to be in.
+func (db *DB) FetchedFrom() int {
+	s := db.h.source()
+	if s == nil || s.loc.Load().ready.Load() == nil {
+		return 0
+	}
+	return len(s.loc.Load().ready.Load().objects)
+}
+
 // Compact runs one compaction and returns its error. settle: as in a quiet moment, if that is cheap.
 func (db *DB) Compact(ctx context.Context, settle bool) error {
 	if settle {

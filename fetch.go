@@ -27,6 +27,8 @@ type partial interface {
 	record(sums []cache.PageSum) error
 	// settled tells whether nothing is left to do.
 	settled() bool
+	// finish is called when that has come to be so.
+	finish()
 	// relocate is called when an object that the locator names is missing. again: there is a newer locator. err, if not nil, is what to report.
 	relocate(ctx context.Context, old *locator) (again bool, err error)
 }
@@ -84,6 +86,9 @@ func (s *fetcher) need(ctx context.Context, p uint32) error {
 	var b remote.Backoff
 	for try := 1; ; try++ {
 		l := s.loc.Load()
+		if !s.to.isAbsent(p) { // somebody else has brought it, and perhaps it was the last one: l is of no use any more
+			return nil
+		}
 		err := s.fetchPage(ctx, l, p)
 		switch {
 		case err == nil:

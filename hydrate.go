@@ -182,6 +182,7 @@ func (s *fetcher) settle() {
 	if !s.state.over {
 		s.state.over = true
 		close(s.done)
+		s.to.finish()
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tonbo-go/tonbo/cache"
+	"github.com/tonbo-go/tonbo/internal/layout"
 	"github.com/tonbo-go/tonbo/internal/pageset"
 	"github.com/tonbo-go/tonbo/vfs"
 )
@@ -192,6 +193,13 @@ func (s *lazy) owed(l *locator, p uint32) bool {
 
 // settled tells whether every page is in the file and its sum known.
 func (s *lazy) settled() bool { return s.left() == 0 && s.h.dir.Unknown() == 0 }
+
+// finish lets go of what the state that the file began with is in: maps, and deltas of all the tail. Who looks for a page loads the locator first, and then looks whether the page is here.
+func (s *lazy) finish() {
+	l := &locator{h: s.h, pageSize: s.size}
+	l.ready.Store(&located{deltas: layout.NewDeltas(nil)})
+	s.loc.Store(l)
+}
 
 // broken: the remote does not hold what its log says. What is here must not reach the log, and the handle cannot go on.
 func (h *handle) broken(err error) {

@@ -192,6 +192,9 @@ func (s *snapshot) settled() bool {
 	return s.proved
 }
 
+// finish implements partial. The locator stays: a later point takes over the maps that have been read, and a comparison asks which objects the pages are in.
+func (s *snapshot) finish() {}
+
 // put implements partial.
 func (s *snapshot) put(_ *locator, first uint32, b []byte, sums []cache.PageSum) error {
 	s.mu.Lock()

@@ -16,6 +16,7 @@ import (
 func (s *lazy) learn(ctx context.Context, pages []uint32) error {
 	var b remote.Backoff
 	for try := 1; ; try++ {
+		l := s.loc.Load() // before: see finish
 		need := pages[:0:0]
 		for _, p := range pages {
 			if _, known := s.h.dir.Sum(p); !known {
@@ -25,7 +26,6 @@ func (s *lazy) learn(ctx context.Context, pages []uint32) error {
 		if len(need) == 0 {
 			return nil
 		}
-		l := s.loc.Load()
 		err := s.fetchPages(ctx, l, need)
 		switch {
 		case err == nil:
