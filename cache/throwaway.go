@@ -66,24 +66,32 @@ func removeThrowaway(path string, dry bool) (gone bool, err error) {
 	} else if err != nil {
 		return false, err
 	}
-	held := false // the lock is there still: where a file that is open cannot be removed, and so neither the one of who takes it next
+	empty := false // nothing is left but the directory
+	held := false  // the lock is there still: where a file that is open cannot be removed, and so neither the one of who takes it next
 	defer func() {
 		err = errors.Join(err, unlockFile(d.lock), d.lock.Close())
 		if held {
 			os.Remove(filepath.Join(path, lockName))
 		}
-		if gone && !dry {
+		if empty {
 			os.Remove(path) // not empty: somebody has just begun another one there
 		}
 	}()
-	if gone = marked(); dry || !gone {
-		return gone, nil
+	still := marked()
+	if still && dry {
+		return true, nil
 	}
-	gone = false
 	// (2) What is in it, and the mark at last: should this process die, the next one goes on.
 	entries, err := os.ReadDir(path)
 	if err != nil {
 		return false, err
+	}
+	if !still {
+		if len(entries) == 1 && entries[0].Name() == lockName { // somebody else has removed it meanwhile, and our lock came in the way of the last step
+			empty = true
+			held = os.Remove(filepath.Join(path, lockName)) != nil
+		}
+		return false, nil
 	}
 	var names []string
 	for _, e := range entries {
@@ -101,5 +109,6 @@ func removeThrowaway(path string, dry bool) (gone bool, err error) {
 			return false, fmt.Errorf("remove %s: %w", path, err)
 		}
 	}
+	empty = true
 	return true, nil
 }
