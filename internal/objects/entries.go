@@ -95,16 +95,32 @@ func (s *seen) next(e *seen, name string) string {
 		return "it does not follow the entry before it"
 	case e.kind == segment.KindClaim && e.generation != e.slot || e.kind != segment.KindClaim && e.generation != s.generation:
 		return "it is of another generation than the entry before it"
-	case e.frozen != s.frozen:
+	case s.frozen:
+		return "the database is frozen: a narrowed key writes nothing behind that"
+	case e.frozen:
 		return "a narrowed key freezes and thaws nothing"
 	case e.source || e.begin != s.begin:
 		return "it says that the database began otherwise"
 	case e.kind != segment.KindBase && (e.base != s.base || e.horizon != s.horizon):
 		return "only a base changes the base in force and the horizon"
-	case e.kind == segment.KindBase && (!strings.HasPrefix(e.base, "db/"+name+"/base/") || e.horizon < s.horizon || e.horizon > e.slot):
-		return "its base is another database's, or the horizon falls"
+	case e.kind == segment.KindBase && (e.horizon < s.horizon || e.horizon > e.slot):
+		return "the horizon falls, or is beyond the entry"
+	case e.kind == segment.KindBase && !ownBase(e, name):
+		return "its base is another database's"
 	}
 	return ""
+}
+
+// ownBase tells whether the base that e puts in force was made for this incarnation: a name's earlier one may have been a fork, and its bases, until they are collected, name what the present one does not stand on. The
+// generations of incarnations do not overlap, and base has seen to it that a base's is one of its own.
+func ownBase(e *seen, name string) bool {
+	rest, ok := strings.CutPrefix(e.base, "db/"+name+"/base/")
+	parts := strings.Split(rest, "-")
+	if !ok || len(parts) != 3 {
+		return false
+	}
+	g, err := strconv.ParseUint(parts[1], 16, 64)
+	return err == nil && g >= e.begin && g <= e.slot
 }
 
 // mayName decides whether something that a narrowed key writes may name a segment.
@@ -172,6 +188,8 @@ func (x *exchange) live(generation string) (seen, error) {
 		return seen{}, refuse("the database has ended")
 	case g > head.slot:
 		return seen{}, refuse("it is of a generation that has not begun")
+	case g < head.begin:
+		return seen{}, refuse("it is of a generation of an incarnation that has ended")
 	}
 	return head, nil
 }

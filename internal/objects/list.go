@@ -79,7 +79,7 @@ func (x *exchange) page(prefix, after string, limit int) ([]remote.Info, bool, e
 // visible lists what see lets through. What it keeps back leaves no trace: a page is filled up from the next one.
 func (x *exchange) visible(prefix, after string, limit int, see func(target) bool) (page []remote.Info, more bool, err error) {
 	want := limit
-	if kind := parse(prefix).kind; x.c.Narrowed && (kind == "" || kind == "pin") {
+	if x.c.Narrowed && strings.HasPrefix("pin", parse(prefix).kind) {
 		want++ // whether there is more must not tell of what is kept back
 	}
 	for {

@@ -1,9 +1,12 @@
 package objects
 
 import (
+	"encoding/json"
+	"errors"
 	"strings"
 
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/catalog"
 	"github.com/tonbo-go/tonbo/internal/objectwire"
 	"github.com/tonbo-go/tonbo/remote"
 )
@@ -51,6 +54,8 @@ func (x *exchange) mayRead() (etag string, err error) {
 	switch {
 	case !x.ours(x.at.root):
 		return "", absent() // the server's own, keys above all
+	case x.c.Narrowed && x.at.root == "instances" && x.c.sees(x.at):
+		return "", x.mayReadBinding()
 	case !x.c.Narrowed, x.key == remote.ProbeKey, x.c.sees(x.at):
 		return "", nil
 	case x.at.root == "db" && x.at.name != "" && x.at.kind != "pin" && x.database != "" && !x.c.Reaches(x.at.name):
@@ -66,6 +71,25 @@ func (x *exchange) mayRead() (etag string, err error) {
 	}
 	return "", absent()
 }
+
+// mayReadBinding decides about an entry in the log of an instance key that the caller reaches: it names databases, which the caller has to reach as well, as where the server itself is asked for the key's database.
+func (x *exchange) mayReadBinding() error {
+	o, err := x.store.Get(x.r.Context(), x.key, remote.GetOptions{Length: maxBinding})
+	switch {
+	case errors.Is(err, remote.ErrNotFound):
+		return x.missing()
+	case err != nil:
+		return ofStore(err)
+	}
+	var b catalog.Binding
+	if json.Unmarshal(o.Body, &b) != nil || b.Name != "" && !x.c.Reaches(b.Name) || b.Retire != nil && !x.c.Reaches(b.Retire.Name) {
+		return absent()
+	}
+	return nil
+}
+
+// maxBinding is more than an entry of an instance key's log has, in bytes.
+const maxBinding = 64 << 10
 
 // missing is the answer when the store says that an object is absent: to a narrowed key, one of a database that never was answers as one that is out of reach.
 func (x *exchange) missing() error {
