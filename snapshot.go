@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"github.com/tonbo-go/tonbo/cache"
 	"github.com/tonbo-go/tonbo/fence"
@@ -21,7 +20,7 @@ type snapshot struct {
 	pages *pageStore
 	vfs   *vfs.Snapshot
 
-	where []atomic.Uint32 // by page number - 1: cell + 1; 0: absent
+	where cellMap
 
 	mu     sync.Mutex // held while where is changed
 	absent int
@@ -48,7 +47,7 @@ func (r *reader) newSnapshot(ctx context.Context, e *fence.Entry, t *tailReader,
 		return nil, err
 	}
 	l := r.h.newLocator(tl, t.base, e.Slot, int(st.PageSize), st.PageCount)
-	s := &snapshot{r: r, entry: e, pages: r.pages, where: make([]atomic.Uint32, st.PageCount), absent: int(st.PageCount)}
+	s := &snapshot{r: r, entry: e, pages: r.pages, where: newCellMap(int(st.PageCount)), absent: int(st.PageCount)}
 	if segment.LockPage(int(st.PageSize)) <= st.PageCount { // SQLite never uses it
 		s.absent--
 	}
@@ -71,10 +70,7 @@ func (r *reader) newSnapshot(ctx context.Context, e *fence.Entry, t *tailReader,
 	if from != nil {
 		floor = from.entry.Slot
 		prior = func(pgno uint32, buf []byte) bool {
-			if int(pgno) > len(from.where) {
-				return false
-			}
-			w := from.where[pgno-1].Load()
+			w := from.where.load(pgno)
 			return w != 0 && s.pages.readAt(buf, w-1, 0) == nil
 		}
 	}
@@ -83,7 +79,7 @@ func (r *reader) newSnapshot(ctx context.Context, e *fence.Entry, t *tailReader,
 	}); err != nil {
 		return nil, err
 	}
-	s.begin(r.h, s, l, len(s.where), len(s.where)-s.absent)
+	s.begin(r.h, s, l, s.where.n, s.where.n-s.absent)
 	if err := s.compare(); err != nil {
 		s.stop()
 		return nil, err
@@ -98,12 +94,13 @@ func (s *snapshot) takeOver(from *snapshot) {
 	from.mu.Lock()
 	defer from.mu.Unlock()
 	var shared []uint32
-	for i := range min(len(s.where), len(from.where)) {
-		if w := from.where[i].Load(); w != 0 {
-			s.where[i].Store(w)
-			s.absent--
-			shared = append(shared, w-1)
+	for p, w := range from.where.all() {
+		if int(p) > s.where.n {
+			break
 		}
+		s.where.store(p, w)
+		s.absent--
+		shared = append(shared, w-1)
 	}
 	s.pages.share(shared)
 }
@@ -111,8 +108,9 @@ func (s *snapshot) takeOver(from *snapshot) {
 // forget makes pages absent again. Nobody uses s yet.
 func (s *snapshot) forget(first, last uint32) {
 	var freed []uint32
-	for p := first; p <= last && int(p) <= len(s.where); p++ {
-		if w := s.where[p-1].Swap(0); w != 0 {
+	for p := first; p <= last && int(p) <= s.where.n; p++ {
+		if w := s.where.load(p); w != 0 {
+			s.where.store(p, 0)
 			freed = append(freed, w-1)
 			s.absent++
 		}
@@ -122,11 +120,9 @@ func (s *snapshot) forget(first, last uint32) {
 
 // cells lists the cells of the pages that are here.
 func (s *snapshot) cells() []uint32 {
-	r := make([]uint32, 0, len(s.where)-s.absent)
-	for i := range s.where {
-		if w := s.where[i].Load(); w != 0 {
-			r = append(r, w-1)
-		}
+	r := make([]uint32, 0, s.where.n-s.absent)
+	for _, w := range s.where.all() {
+		r = append(r, w-1)
 	}
 	return r
 }
@@ -135,7 +131,7 @@ func (s *snapshot) cells() []uint32 {
 func (s *snapshot) free() { s.pages.release(s.cells()) }
 
 // Size implements [vfs.SnapshotSource].
-func (s *snapshot) Size() int64 { return int64(len(s.where)) * int64(s.pages.size) }
+func (s *snapshot) Size() int64 { return int64(s.where.n) * int64(s.pages.size) }
 
 // ReadPages implements [vfs.SnapshotSource].
 func (s *snapshot) ReadPages(ctx context.Context, p []byte, off int64) error {
@@ -152,8 +148,8 @@ func (s *snapshot) ReadPages(ctx context.Context, p []byte, off int64) error {
 func (s *snapshot) readPages(ctx context.Context, p []byte, off int64) error {
 	for len(p) > 0 {
 		pgno, in := uint32(off/int64(s.size))+1, int(off%int64(s.size))
-		if int(pgno) > len(s.where) {
-			return fmt.Errorf("page %d of database %s: it has %d as of slot %d", pgno, s.h.name, len(s.where), s.entry.Slot)
+		if int(pgno) > s.where.n {
+			return fmt.Errorf("page %d of database %s: it has %d as of slot %d", pgno, s.h.name, s.where.n, s.entry.Slot)
 		}
 		n := min(len(p), s.size-in)
 		if pgno == s.lock {
@@ -164,7 +160,7 @@ func (s *snapshot) readPages(ctx context.Context, p []byte, off int64) error {
 					return err
 				}
 			}
-			if err := s.pages.readAt(p[:n], s.where[pgno-1].Load()-1, in); err != nil {
+			if err := s.pages.readAt(p[:n], s.where.load(pgno)-1, in); err != nil {
 				return fmt.Errorf("page %d of database %s: %w", pgno, s.h.name, err)
 			}
 		}
@@ -175,7 +171,7 @@ func (s *snapshot) readPages(ctx context.Context, p []byte, off int64) error {
 
 // isAbsent implements partial. The lock page is not.
 func (s *snapshot) isAbsent(p uint32) bool {
-	return int(p) <= len(s.where) && s.where[p-1].Load() == 0 && p != segment.LockPage(s.pages.size)
+	return int(p) <= s.where.n && s.where.load(p) == 0 && p != segment.LockPage(s.pages.size)
 }
 
 func (s *snapshot) owed(_ *locator, p uint32) bool { return s.isAbsent(p) }
@@ -216,7 +212,7 @@ func (s *snapshot) put(_ *locator, first uint32, b []byte, sums []cache.PageSum)
 			return s.r.h.noRoom(fmt.Errorf("keep pages %d to %d: %w", first+uint32(i), first+uint32(i+n-1), err))
 		}
 		for k, c := range cells {
-			s.where[first-1+uint32(i+k)].Store(c + 1)
+			s.where.store(first+uint32(i+k), c+1)
 		}
 		s.absent -= n
 		if s.meter != nil {

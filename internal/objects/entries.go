@@ -101,6 +101,8 @@ func (s *seen) next(e *seen, name string) string {
 		return "a narrowed key freezes and thaws nothing"
 	case e.source || e.begin != s.begin:
 		return "it says that the database began otherwise"
+	case e.pages > s.pages && e.pages > maxPages:
+		return "a narrowed key lets a database grow to so many pages and no more"
 	case e.kind != segment.KindBase && (e.base != s.base || e.horizon != s.horizon):
 		return "only a base changes the base in force and the horizon"
 	case e.kind == segment.KindBase && (e.horizon < s.horizon || e.horizon > e.slot):
@@ -110,6 +112,9 @@ func (s *seen) next(e *seen, name string) string {
 	}
 	return ""
 }
+
+// maxPages is how many pages a database can have by a narrowed key's word: 512 GiB of 4 KiB. The entry that says so may hold none of them, and who opens the database, this server for one, keeps some bits for each.
+const maxPages = 1 << 27
 
 // ownBase tells whether the base that e puts in force was made for this incarnation: a name's earlier one may have been a fork, and its bases, until they are collected, name what the present one does not stand on. The
 // generations of incarnations do not overlap, and base has seen to it that a base's is one of its own.
@@ -200,12 +205,13 @@ type seen struct {
 	kind                                        segment.Kind
 	id                                          [16]byte
 	base                                        string
+	pages                                       uint32 // of the database
 	frozen, source                              bool
 }
 
 func seenHeader(h *segment.Header) seen {
 	s := seen{
-		slot: h.Slot, generation: h.Generation, horizon: h.Horizon, sum: h.Sum(), prev: h.Prev, kind: h.Kind, id: h.ID, base: h.Base,
+		slot: h.Slot, generation: h.Generation, horizon: h.Horizon, sum: h.Sum(), prev: h.Prev, kind: h.Kind, id: h.ID, base: h.Base, pages: h.PageCount,
 		frozen: h.Flags&segment.FlagFrozen != 0, source: h.Source != nil,
 	}
 	if h.Usage != nil {
@@ -216,7 +222,7 @@ func seenHeader(h *segment.Header) seen {
 
 func seenEntry(e *fence.Entry) seen {
 	return seen{
-		slot: e.Slot, generation: e.Generation, horizon: e.Horizon, sum: e.Sum, prev: e.Prev, kind: segment.Kind(e.Kind), id: e.ID, base: e.Base,
+		slot: e.Slot, generation: e.Generation, horizon: e.Horizon, sum: e.Sum, prev: e.Prev, kind: segment.Kind(e.Kind), id: e.ID, base: e.Base, pages: e.State.PageCount,
 		frozen: e.Frozen, source: e.Source != nil, begin: e.Usage.Begin,
 	}
 }
