@@ -108,6 +108,9 @@ func (m *Manifest) Encode() ([]byte, error) {
 
 // Decode reads and checks a manifest.
 func Decode(b []byte) (*Manifest, error) {
+	if dense(b) {
+		return nil, fmt.Errorf("%w: %d bytes of elements that no manifest has", ErrFormat, len(b))
+	}
 	var m Manifest
 	if err := json.Unmarshal(b, &m); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFormat, err)

@@ -10,6 +10,9 @@ import (
 	"github.com/tonbo-go/tonbo/internal/objectwire"
 )
 
+// decodedBase is how many bytes one of a manifest takes, once it is decoded, at worst. Of what would take more than a key's half of the memory there is one at a time.
+const decodedBase = 16
+
 // put answers a create (If-None-Match: *) or a swap (If-Match). It sends the store one request, and answers what the store said to that one.
 func (x *exchange) put() error {
 	// (1) What is asked for, and may this key do such a thing at all? Before a byte of the body is read.
@@ -35,7 +38,11 @@ func (x *exchange) put() error {
 	case n > x.o.MaxObject:
 		return &Refusal{Status: http.StatusRequestEntityTooLarge, Code: objectwire.TooLarge, Detail: "the server takes no object so large", Close: true}
 	}
-	held, err := x.memory.acquire(x.r.Context(), x.c.ID, max(x.r.ContentLength, 1), x.o.Wait)
+	room := max(x.r.ContentLength, 1)
+	if x.c.Narrowed && x.at.kind == "base" { // it is decoded to be looked at
+		room = min(decodedBase*room, x.o.MaxMemory/2)
+	}
+	held, err := x.memory.acquire(x.r.Context(), x.c.ID, room, x.o.Wait)
 	if err != nil {
 		return busy()
 	}
