@@ -2,28 +2,37 @@ package tonbo
 
 import (
 	"context"
+	"errors"
 
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/pageset"
 	"github.com/tonbo-go/tonbo/internal/segment"
 )
 
+// handLimit bounds the bytes of pages that are put because they are at hand. What has been read is at most keptLimit, but a stranger's may be pages that compress to five thousandths, and disk is not bounded by what he sent.
+const handLimit = 4 * keptLimit
+
+var errEnough = errors.New("enough pages are at hand")
+
 // atHand calls put with the pages of a state of pageCount pages that have been read already and are newer than slot floor, each once. It goes from the newest entry
 // down, to the first one that has not been read: what is older may be older than that one's pages. Deltas wait for the whole page that they are against; the one as of floor
-// prior brings into buf, if it has it. Pages that it does not come to, or has not, are left out.
+// prior brings into buf, if it has it. Pages that it does not come to, has not, or that are beyond handLimit, are left out.
 func (t *tailReader) atHand(ctx context.Context, pageCount uint32, floor uint64, prior func(pgno uint32, buf []byte) bool, put func(pgno uint32, page []byte) error) error {
 	pieces, err := t.pieces(ctx, floor)
 	if err != nil {
 		return err
 	}
 	h := t.h
-	decided := pageset.NewBits(int(pageCount))
+	decided, left := pageset.NewBits(int(pageCount)), int64(handLimit)
 	d := waitingDeltas{}
 	once := func(pgno uint32, page []byte) error {
 		if pgno > pageCount || decided.Has(pgno) {
 			return nil
 		}
 		decided.Set(pgno)
+		if left -= int64(len(page)); left < 0 {
+			return errEnough
+		}
 		page, err := d.apply(pgno, page)
 		if err != nil {
 			return err
@@ -50,7 +59,9 @@ func (t *tailReader) atHand(ctx context.Context, pageCount uint32, floor uint64,
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := segment.EachChange(hd, ix, p.e.Payload, once, later); err != nil {
+		if err := segment.EachChange(hd, ix, p.e.Payload, once, later); errors.Is(err, errEnough) {
+			return nil
+		} else if err != nil {
 			return damaged(h, key, err)
 		}
 		for _, r := range ix.Refs {
@@ -59,7 +70,10 @@ func (t *tailReader) atHand(ctx context.Context, pageCount uint32, floor uint64,
 		fault("restore:entry")
 	}
 	if t.base != nil && (floor == 0 || floor < t.bottom()) {
-		return damaged(h, t.head.Base, t.base.EachUpper(once))
+		if err := t.base.EachUpper(once); err != nil && !errors.Is(err, errEnough) {
+			return damaged(h, t.head.Base, err)
+		}
+		return nil
 	}
 	if prior == nil {
 		return nil
