@@ -52,6 +52,7 @@ type Server struct {
 
 	metrics   *metrics
 	slots     *slots
+	crowd     crowd
 	queryTime time.Duration
 	dir       string // for what a checkpoint opens; "": the system's temporary directory
 
@@ -206,6 +207,13 @@ func (s *Server) answer(c *call) error {
 		}
 	}
 	// (4) Within its bounds.
+	if !rt.public && c.key.Narrowed() && rt.action != access.ReadObjects && rt.action != access.WriteObjects { // the data plane has its own
+		leave, err := s.crowd.enter(c.key.ID)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
 	limit := rt.maxBody
 	if limit == 0 {
 		limit = s.o.MaxBody

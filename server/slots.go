@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 	"unicode"
@@ -58,6 +59,35 @@ func (s *slots) release(key string) {
 	}
 	close(s.changed)
 	s.changed = make(chan struct{})
+}
+
+// crowd counts the requests of narrowed keys on the control plane that are under way. Each costs requests to the store for up to Options.Timeout, so without a bound a stolen key collects as many as it has connections.
+type crowd struct {
+	mu sync.Mutex
+	by map[string]int // key's id
+}
+
+// maxUnderWay is how many one narrowed key has at once.
+const maxUnderWay = 256
+
+// enter counts one more, if there is room; leave counts it off.
+func (c *crowd) enter(key string) (leave func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.by[key] >= maxUnderWay {
+		return nil, &problem{Status: http.StatusTooManyRequests, Code: "too_many_requests", Detail: "the key has as many requests under way as it may", RetryAfter: time.Second}
+	}
+	if c.by == nil {
+		c.by = map[string]int{}
+	}
+	c.by[key]++
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.by[key]--; c.by[key] == 0 {
+			delete(c.by, key)
+		}
+	}, nil
 }
 
 func printable(s string) bool {
