@@ -155,6 +155,19 @@ func TestMemoryOfBodiesIsBounded(t *testing.T) {
 		}
 		return resp.StatusCode
 	}
+	list := func(secret string, max int) int {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", fmt.Sprintf("%s/v1/objects?max=%d&prefix=db/", srv.URL, max), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+secret)
+		resp, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode
+	}
 	var wg sync.WaitGroup
 	for _, secret := range []string{objectstest.Full, "other"} {
 		for i := range 2 {
@@ -171,6 +184,11 @@ func TestMemoryOfBodiesIsBounded(t *testing.T) {
 	for _, secret := range []string{objectstest.Full, "other"} {
 		if got := put(secret, 9); got != 503 {
 			t.Errorf("beyond the budget: %d", got)
+		}
+		for max, want := range map[int]int{1: 200, 1000: 503} { // a client that does not read it keeps the answer in memory, too
+			if got := list(secret, max); got != want {
+				t.Errorf("a listing of %d keys beyond the budget: %d", max, got)
+			}
 		}
 	}
 	gate.Open()

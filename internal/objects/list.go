@@ -12,7 +12,11 @@ import (
 	"github.com/tonbo-go/tonbo/remote"
 )
 
-const maxPage = 1000 // keys
+const (
+	maxPage  = 1000 // keys
+	fewKeys  = 16
+	keyBytes = 512 // of memory for one, while the answer is made: the key, and its JSON
+)
 
 // list answers with the keys that begin with ?prefix=, behind ?after=, at most ?max=.
 func (x *exchange) list() error {
@@ -33,6 +37,14 @@ func (x *exchange) list() error {
 	if remote.CheckPrefix(prefix) != nil {
 		return &Refusal{Status: http.StatusBadRequest, Code: objectwire.InvalidKey, Detail: "no object has such a prefix"}
 	}
+	var held *hold
+	if limit > fewKeys { // fewer take less than the connection that asks for them
+		var err error
+		if held, err = x.memory.acquire(x.r.Context(), x.c.ID, min(int64(limit)*keyBytes, x.o.MaxMemory/2), x.o.Wait); err != nil {
+			return busy()
+		}
+		defer held.release()
+	}
 	page, more, err := x.page(prefix, after, limit)
 	if err != nil {
 		return err
@@ -44,6 +56,9 @@ func (x *exchange) list() error {
 	body, err := json.Marshal(map[string]objectwire.Listing{"data": l})
 	if err != nil {
 		return err
+	}
+	if held != nil {
+		held.shrink(int64(len(body)))
 	}
 	x.w.Header().Set("Content-Type", "application/json")
 	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
