@@ -25,6 +25,7 @@ type ancestry struct {
 
 	mu     sync.Mutex
 	byName map[string]*lineage
+	bytes  int // of memory that they take
 }
 
 // lineage is what the incarnations of a name that have an index record stand on.
@@ -32,19 +33,24 @@ type lineage struct {
 	turn   chan struct{}    // held by who works on it
 	parts  map[string]*part // by the keys of their records
 	looked time.Time
+	bytes  int  // of memory that parts take, as counted in the ancestry; its mu guards this and gone
+	gone   bool // forgotten: who works on it still has it
 }
 
 // part is what one incarnation stands on: keys, and of log slots the entity tag of what is meant, since a ghost may fill a collected one; and whose they are.
 type part struct {
 	objects map[string]string
 	names   map[string]bool
+	bytes   int // of memory
 }
 
 const (
 	maxLineages = 1024
 	lineageAge  = 5 * time.Second // how long an incarnation that has ended may still be read for
 	maxLinks    = 64              // forks of forks
-	maxStood    = 1 << 20         // objects that one fork stands on
+	maxStood    = 128 << 20       // bytes of memory for what one fork stands on: a million segments. What an entry of a narrowed key's names may have long keys
+	maxAllStood = 512 << 20       // and for all that are remembered
+	stoodBytes  = 64              // of memory for an object, beside its key
 )
 
 func newAncestry(s remote.Store) *ancestry { return &ancestry{store: s, byName: map[string]*lineage{}} }
@@ -55,7 +61,7 @@ func (a *ancestry) of(name string) *lineage {
 	l := a.byName[name]
 	if l == nil {
 		if len(a.byName) >= maxLineages {
-			clear(a.byName)
+			a.forget()
 		}
 		l = &lineage{turn: make(chan struct{}, 1), parts: map[string]*part{}}
 		a.byName[name] = l
@@ -132,7 +138,35 @@ func (a *ancestry) look(ctx context.Context, name string, l *lineage) error {
 		}
 	}
 	l.parts, l.looked = found, now
+	a.keep(l)
 	return nil
+}
+
+// keep counts what l takes, and forgets all others when that is too much for all. l's turn is held.
+func (a *ancestry) keep(l *lineage) {
+	n := 0
+	for _, p := range l.parts {
+		n += p.bytes
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if l.gone {
+		return
+	}
+	a.bytes += n - l.bytes
+	l.bytes = n
+	if a.bytes > maxAllStood {
+		a.forget()
+	}
+}
+
+// forget drops every lineage: each is worked out again when it is asked for. a.mu is held.
+func (a *ancestry) forget() {
+	for _, l := range a.byName {
+		l.gone = true
+	}
+	clear(a.byName)
+	a.bytes = 0
 }
 
 // begin works out what an incarnation stands on, by its create. nil: there is none yet.
@@ -144,7 +178,7 @@ func (a *ancestry) begin(ctx context.Context, name string, slot uint64, id fence
 	if err != nil {
 		return nil, err
 	}
-	w := walk{a: a, part: part{map[string]string{}, map[string]bool{}}}
+	w := walk{a: a, part: part{objects: map[string]string{}, names: map[string]bool{}}}
 	if e.Kind != fence.Create || e.ID != id || e.Source == nil {
 		return &w.part, nil
 	}
@@ -170,8 +204,11 @@ type walk struct {
 func (w *walk) add(key, etag string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.objects) >= maxStood {
-		return fmt.Errorf("%w: a fork stands on more than %d objects", fence.ErrDamaged, maxStood)
+	if _, there := w.objects[key]; !there {
+		w.bytes += len(key) + stoodBytes
+	}
+	if w.bytes > maxStood {
+		return fmt.Errorf("%w: a fork stands on too many objects: %d so far", fence.ErrDamaged, len(w.objects))
 	}
 	w.objects[key] = etag
 	w.names[parse(key).name] = true
