@@ -267,7 +267,7 @@ func (i *Instances) start(ctx context.Context, key string, b *catalog.Binding, i
 	if err != nil {
 		return nil, "", err
 	}
-	if has := h.db.h.instance; has != key && (has != "" || !fresh) { // another key has adopted it, and this one's log does not say so yet? Or it is open since before this one did
+	if has := h.db.h.instanceKey(); has != key && (has != "" || !fresh) { // another key has adopted it, and this one's log does not say so yet? Or it is open since before this one did
 		if err := i.notAnothers(ctx, key, b); err != nil {
 			return nil, "", errors.Join(err, i.release(id, h))
 		}

@@ -35,22 +35,22 @@ type handle struct {
 	outdated atomic.Bool            // the file lacks what is shipped, and has nothing else: a Reopen begins from nothing
 	held     atomic.Pointer[func()] // notes a strict COMMIT, which the remote has, once the local file has it; nil: there is none on its way
 	epoch    atomic.Int64           // rises with each Reopen: connections from before are not used again
-	instance string                 // key that the index record named when it was opened; "" none
 	losses   atomic.Int64           // rises when commits are set aside: a DB from before must not acknowledge them
 
-	mu      sync.Mutex // guards what follows
-	owner   *fence.Owner
-	vdb     *vfs.Database
-	done    chan struct{} // closed when this handle can no longer commit
-	err     error         // then: why
-	lost    string        // file with commits set aside
-	fencing chan struct{} // closed when the consequences of being fenced are drawn; nil: not fenced
-	cold    bool          // the local copy was rebuilt
-	closed  bool
-	discard bool                // close throws the local copy away, with what was not shipped
-	moving  chan struct{}       // while a Reopen runs; closed when it has ended
-	leases  map[*lease]struct{} // that share it; nil: none
-	pool    *sql.DB             // that Open has made; nil: another
+	mu       sync.Mutex // guards what follows
+	owner    *fence.Owner
+	vdb      *vfs.Database
+	done     chan struct{} // closed when this handle can no longer commit
+	err      error         // then: why
+	lost     string        // file with commits set aside
+	instance string        // key that the index record named when it was opened; "" none
+	fencing  chan struct{} // closed when the consequences of being fenced are drawn; nil: not fenced
+	cold     bool          // the local copy was rebuilt
+	closed   bool
+	discard  bool                // close throws the local copy away, with what was not shipped
+	moving   chan struct{}       // while a Reopen runs; closed when it has ended
+	leases   map[*lease]struct{} // that share it; nil: none
+	pool     *sql.DB             // that Open has made; nil: another
 
 	shut   context.CancelFunc // ends opened
 	opened context.Context    // until Close is called
@@ -101,6 +101,13 @@ func (h *handle) lockRound(ctx context.Context) error {
 }
 
 func (h *handle) unlockRound() { <-h.round }
+
+// instanceKey is the key that the index record named when the database was opened; "" none.
+func (h *handle) instanceKey() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.instance
+}
 
 // current returns the owner and the observed file.
 func (h *handle) current() (*fence.Owner, *vfs.Database) {

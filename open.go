@@ -160,7 +160,9 @@ func (h *handle) takeOver(ctx context.Context, head *fence.Entry, rec *pendingRe
 		return err
 	}
 	if r != nil {
+		h.mu.Lock()
 		h.instance = r.Instance
+		h.mu.Unlock()
 	}
 	h.expiring.begin(owner.Entry(), r, h.o.time())
 	// (2) The local copy: warm if it can be verified, else from nothing.
