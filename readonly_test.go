@@ -61,7 +61,11 @@ func TestReadOnlyCostsTheSameAtAnySize(t *testing.T) {
 			st := ro.Status()
 			t.Logf("%d MiB, %s: open %d requests, %d one after the other; first row %d, %d; %d KiB down, %d of %d pages", mib, name, open, openChain, n, chain,
 				st.Requests.BytesDown>>10, st.PagesLocal, st.Pages)
-			if limit := 8; chain > limit {
+			limit := 8
+			if raceEnabled { // chains are told by the clock, and what goes on at once may then look as if it did not
+				limit = 10
+			}
+			if chain > limit {
 				t.Errorf("%d MiB, %s: %d requests one after the other, want at most %d", mib, name, chain, limit)
 			}
 			if first[name] == 0 {
