@@ -113,7 +113,7 @@ func TestOpeningCostsFewRequestsAfterManySyncs(t *testing.T) {
 	}
 	closeDB(t, db)
 	up := db.Status().Requests
-	db = open(t, "run", a.machine())
+	db = open(t, "run", a.lazyMachine()) // nothing is fetched beside it
 	r := db.Status().Requests
 	t.Logf("%d syncs: %d puts, %d kB up; cold open %+v; base %d levels", n, up.Put-before.Put, (up.BytesUp-before.BytesUp)/1000, r, levels(db.Base()))
 	if total := r.Put + r.Get + r.List + r.Head; total > 12 {
