@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tonbo-go/tonbo/internal/httpbody"
 	"github.com/tonbo-go/tonbo/remote"
 )
 
@@ -75,22 +76,14 @@ func (d *download) next() request {
 		r.op, r.method, r.checksum = remote.OpHead, http.MethodHead, ChecksumNone
 	case d.known:
 		r.ifMatch = quote(d.info.ETag)
-		r.rng = byteRange(d.from+int64(len(d.body)), d.length-int64(len(d.body)))
+		r.rng = httpbody.Range(d.from+int64(len(d.body)), d.length-int64(len(d.body)))
 	case d.o.Offset < 0:
 		r.rng = "bytes=" + strconv.FormatInt(d.o.Offset, 10)
 	case d.o.Offset > 0 || d.o.Length > 0:
-		r.rng = byteRange(d.o.Offset, d.o.Length)
+		r.rng = httpbody.Range(d.o.Offset, d.o.Length)
 	}
 	d.r = r
 	return r
-}
-
-func byteRange(from, length int64) string {
-	b := append(strconv.AppendInt([]byte("bytes="), from, 10), '-')
-	if length > 0 && from <= math.MaxInt64-length {
-		b = strconv.AppendInt(b, from+length-1, 10)
-	}
-	return string(b)
 }
 
 // take adds an answer. It returns nil when the part is complete.
@@ -140,7 +133,7 @@ func (d *download) take(a answer) *failure {
 	var start, size, n int64
 	if a.status == http.StatusPartialContent {
 		var err error
-		if start, n, size, err = contentRange(a.header.Get("Content-Range")); err != nil || a.length >= 0 && a.length != n {
+		if start, n, size, err = httpbody.ContentRange(a.header.Get("Content-Range")); err != nil || a.length >= 0 && a.length != n {
 			return s.strange(r, a, remote.ErrUnfit, fmt.Sprintf("part of %d bytes with Content-Range %q", a.length, a.header.Get("Content-Range")))
 		}
 	} else if n, size = a.length, a.length; n < 0 {
@@ -196,20 +189,6 @@ func (d *download) object() remote.Object {
 		d.body = []byte{}
 	}
 	return remote.Object{Info: d.info, Body: d.body[:len(d.body):len(d.body)]}
-}
-
-// contentRange reads "bytes 0-9/100".
-func contentRange(v string) (start, n, size int64, err error) {
-	v, ok := strings.CutPrefix(v, "bytes ")
-	span, total, ok2 := strings.Cut(v, "/")
-	first, last, ok3 := strings.Cut(span, "-")
-	a, err1 := strconv.ParseUint(first, 10, 62)
-	b, err2 := strconv.ParseUint(last, 10, 62)
-	c, err3 := strconv.ParseUint(total, 10, 62)
-	if !ok || !ok2 || !ok3 || a > b || b >= c {
-		return 0, 0, 0, errors.New("malformed")
-	}
-	return int64(a), int64(b - a + 1), int64(c), errors.Join(err1, err2, err3)
 }
 
 func quote(etag string) string {

@@ -5,16 +5,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"io"
 	"net/http"
 	"net/http/httptrace"
-	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/smithy-go/encoding/httpbinding"
+
+	"github.com/tonbo-go/tonbo/internal/httpbody"
 	"github.com/tonbo-go/tonbo/remote"
 )
 
@@ -55,11 +54,8 @@ func (e *sendError) Unwrap() error { return e.err }
 
 var errStalled = errors.New("no byte moved")
 
-// maxErrorBody is how much of an answer that is no object is read.
-const maxErrorBody = 64 << 10
-
-// maxPrealloc bounds what an announced length alone makes us allocate.
-const maxPrealloc = 64 << 20
+// maxListing bounds a listing, in bytes.
+const maxListing = 64 << 20
 
 var emptyHash = hashOf(nil)
 
@@ -96,24 +92,15 @@ func (s *Store) send(ctx context.Context, r request) (a answer, fail *sendError)
 	if err != nil {
 		return a, &sendError{err: err}
 	}
-	up := &upload{body: r.body, moved: moved}
-	if len(r.body) > 0 {
-		req.Body = up
-		// Lets net/http take another connection when the one it picked turns out dead before a byte was written to it.
-		req.GetBody = func() (io.ReadCloser, error) {
-			up.detach()
-			up = &upload{body: r.body, moved: moved}
-			return up, nil
-		}
-	}
+	up := httpbody.Attach(req, r.body, moved)
+	defer up.Detach()
 	if !s.trace {
 		sent.Store(true)
 	}
 	resp, err := s.client.Do(req)
-	defer func() { up.detach() }()
 	if err != nil {
 		if sent.Load() {
-			remote.Record(caller, r.op, up.sum(), 0)
+			remote.Record(caller, r.op, up.Sent(), 0)
 		}
 		// The caller's own reason goes before what net/http makes of it.
 		if caller.Err() != nil {
@@ -128,7 +115,14 @@ func (s *Store) send(ctx context.Context, r request) (a answer, fail *sendError)
 	a.status, a.header, a.length, a.chunked = resp.StatusCode, resp.Header, resp.ContentLength, len(resp.TransferEncoding) > 0
 	object := r.op == remote.OpGet && a.status < 300
 	if r.method != http.MethodHead {
-		a.body, a.bodyErr = readBody(resp, object, r.op == remote.OpList, moved)
+		limit := int64(httpbody.ErrorLimit)
+		switch {
+		case object:
+			limit = httpbody.Unlimited
+		case r.op == remote.OpList:
+			limit = maxListing
+		}
+		a.body, a.bodyErr = httpbody.Read(resp, limit, moved)
 	}
 	if a.bodyErr != nil {
 		if caller.Err() != nil {
@@ -141,7 +135,7 @@ func (s *Store) send(ctx context.Context, r request) (a answer, fail *sendError)
 	if object {
 		down = len(a.body)
 	}
-	remote.Record(caller, r.op, up.sum(), int64(down))
+	remote.Record(caller, r.op, up.Sent(), int64(down))
 	return a, nil
 }
 
@@ -188,84 +182,5 @@ func (s *Store) build(ctx context.Context, r request, creds aws.Credentials) (*h
 	if r.rng != "" {
 		h["Range"] = []string{r.rng}
 	}
-	req.ContentLength = int64(len(r.body)) // a PUT of nothing says so too: net/http sends 0 for PUT
 	return req, nil
-}
-
-// readBody reads an object or a listing whole, and of anything else the first 64 KiB; the rest is left to net/http, which
-// keeps the connection if there is little of it.
-func readBody(resp *http.Response, object, listing bool, moved func()) ([]byte, error) {
-	limit := int64(maxErrorBody)
-	switch {
-	case object:
-		limit = 1 << 62
-	case listing:
-		limit = maxPrealloc
-	}
-	if resp.ContentLength == 0 {
-		return nil, nil
-	}
-	var buf []byte
-	if n := resp.ContentLength; n > 0 {
-		buf = make([]byte, 0, min(n, limit, maxPrealloc)+1) // one more, to see the end without growing
-	}
-	for {
-		if len(buf) == cap(buf) {
-			buf = append(buf, make([]byte, max(4096, min(len(buf), 16<<20)))...)[:len(buf)]
-		}
-		n, err := resp.Body.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
-		if n > 0 {
-			moved()
-		}
-		if err == io.EOF {
-			return buf, nil
-		}
-		if err != nil {
-			return buf, err
-		}
-		if int64(len(buf)) > limit {
-			return buf[:limit], errors.New("answer is longer than " + strconv.FormatInt(limit, 10) + " bytes")
-		}
-	}
-}
-
-// upload is the body of a request. net/http may read on after Do has returned; once detached it gets nothing more, so that the
-// bytes are the caller's again.
-type upload struct {
-	mu    sync.Mutex
-	body  []byte
-	off   int
-	gone  bool
-	moved func()
-}
-
-func (u *upload) Read(p []byte) (int, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.gone {
-		return 0, errors.New("request has ended")
-	}
-	if u.off == len(u.body) {
-		return 0, io.EOF
-	}
-	n := copy(p, u.body[u.off:])
-	u.off += n
-	u.moved()
-	return n, nil
-}
-
-func (u *upload) Close() error { return nil }
-
-func (u *upload) detach() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.gone, u.body = true, nil
-}
-
-// sum returns how much of the body net/http has taken.
-func (u *upload) sum() int64 {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return int64(u.off)
 }
