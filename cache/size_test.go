@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -142,6 +143,33 @@ func TestAppendAfterAFailedAppendWritesAllOfIt(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	full = false
+	if err := d.SetLost("x"); err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	if s := open(t, root).State(); s.Slot != 2 || s.Lost != "x" || s.Sums.At(1) != 7 {
+		t.Errorf("got %+v", s)
+	}
+}
+
+// TestChangeWithoutTheJournalIsWrittenLater: what could not be appended because the journal, given up by Rest, did not open again, is not left out by the next append.
+func TestChangeWithoutTheJournalIsWrittenLater(t *testing.T) {
+	root := t.TempDir()
+	d := open(t, root)
+	if err := d.Begin(cache.State{Name: dbOf, PageSize: 512, Sums: pageset.SumsOf([]uint64{1}), Checksum: 1, Slot: 1}); err != nil {
+		t.Fatal(err)
+	}
+	d.Rest()
+	path := filepath.Join(root, dbOf, "state")
+	if err := os.Rename(path, path+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Shipped(2, 1, 7, []cache.PageSum{{Page: 1, Sum: 7}}); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("got %v", err)
+	}
+	if err := os.Rename(path+"-away", path); err != nil {
+		t.Fatal(err)
+	}
 	if err := d.SetLost("x"); err != nil {
 		t.Fatal(err)
 	}

@@ -236,14 +236,13 @@ func (d *Dir) append(step string, kind recordKind, payload []byte) error {
 		return d.rewrite()
 	}
 	b, sum := appendRecord(nil, kind, d.sum, payload)
-	if err := d.openJournal(); err != nil {
-		return err
-	}
-	err := d.fault(step + ":append")
-	if err != nil {
-		d.file.WriteAt(b[:len(b)/2], d.size) // what a full disk leaves behind
-	} else {
-		_, err = d.file.WriteAt(b, d.size)
+	err := d.openJournal()
+	if err == nil {
+		if err = d.fault(step + ":append"); err != nil {
+			d.file.WriteAt(b[:len(b)/2], d.size) // what a full disk leaves behind
+		} else {
+			_, err = d.file.WriteAt(b, d.size)
+		}
 	}
 	if err != nil {
 		d.stale = true
