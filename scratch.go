@@ -117,8 +117,8 @@ func (s *scratch) remove(ctx context.Context) error {
 // throwAway makes Close ship nothing and remove the local copy, or not; and the same for whoever finds it when this process has died.
 func (h *handle) throwAway(discard bool) error {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.discard = discard
+	h.mu.Unlock()
 	return h.dir.SetThrowaway(discard)
 }
 

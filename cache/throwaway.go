@@ -18,7 +18,9 @@ func (d *Dir) SetThrowaway(on bool) error {
 	var err error
 	if on {
 		err = os.WriteFile(path, nil, 0o600)
-	} else if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
+	} else if err = os.Remove(path); err == nil {
+		err = syncDir(d.path) // after a power cut it must not be there again: what is committed from here on is worth something
+	} else if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
 	if err != nil {
