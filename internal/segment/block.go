@@ -18,8 +18,8 @@ const unpackSlack = 32
 // The pools hold nothing but scratch memory, which the garbage collector takes back when it is idle.
 // Neither an encoder used by EncodeAll nor a decoder used by DecodeAll has goroutines.
 var (
-	encoders      = newEncoders(zstd.SpeedFastest, false)
-	deltaEncoders = newEncoders(zstd.SpeedFastest, true)
+	encoders      = newEncoders(false)
+	deltaEncoders = newEncoders(true)
 	decoders      = sync.Pool{New: func() any {
 		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 			zstd.WithDecoderMaxMemory(MaxBlock), zstd.WithDecoderMaxWindow(MaxBlock), zstd.WithDecodeAllCapLimit(true))
@@ -31,9 +31,9 @@ var (
 )
 
 // newEncoders makes a pool. literals: bytes among which nothing repeats are coded by how often each comes, which the fastest level leaves out: a block of deltas is often one row.
-func newEncoders(level zstd.EncoderLevel, literals bool) *sync.Pool {
+func newEncoders(literals bool) *sync.Pool {
 	return &sync.Pool{New: func() any {
-		e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(level), zstd.WithAllLitEntropyCompression(literals),
+		e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithAllLitEntropyCompression(literals),
 			zstd.WithWindowSize(BlockSize), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false))
 		if err != nil {
 			panic(fmt.Sprintf("segment: zstd refuses fixed options: %v", err))
