@@ -99,6 +99,7 @@ func (c *checkpointer) due() bool {
 
 func (c *checkpointer) run(ctx context.Context) {
 	defer func() {
+		c.h.rest() // its connection may have been the last one
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		close(c.running)

@@ -64,3 +64,21 @@ func TestIdleDatabasesHoldAFileEach(t *testing.T) {
 		}
 	}
 }
+
+// TestIdleDatabaseHoldsAFileAfterItsLastCheckpoint: the connection for checkpoints is let go of after the program's last one, and writes down then what was not shipped.
+func TestIdleDatabaseHoldsAFileAfterItsLastCheckpoint(t *testing.T) {
+	a := newAccount(t)
+	a.create("run")
+	o := a.machine().Checkpointing(4096)
+	db := open(t, "run", o)
+	exec(t, db, "CREATE TABLE t(v)")
+	exec(t, db, "INSERT INTO t VALUES(randomblob(100000))")
+	db.SetMaxIdleConns(-1)
+	files := 0
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if files = openFiles(t, o.Dir); files <= 1 {
+			return
+		}
+	}
+	t.Errorf("%d files", files)
+}
