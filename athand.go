@@ -50,7 +50,7 @@ func (t *tailReader) atHand(ctx context.Context, pageCount uint32, floor uint64,
 		if p.e.Payload == nil {
 			return nil
 		}
-		hd := &segment.Header{PageSize: p.e.State.PageSize, PageCount: p.e.State.PageCount, PayloadSize: p.e.PayloadSize, PayloadSum: p.e.PayloadSum}
+		hd := payloadHeader(p.e)
 		key := fence.SlotKey(p.t.log.Name(), p.e.Slot)
 		ix, err := segment.DecodeIndex(p.e.Payload, hd)
 		if err != nil {

@@ -16,9 +16,14 @@ import (
 	"github.com/tonbo-go/tonbo/remote"
 )
 
+// payloadHeader is what the index and the blocks of an entry's payload are checked against.
+func payloadHeader(e *fence.Entry) *segment.Header {
+	return &segment.Header{PageSize: e.State.PageSize, PageCount: e.State.PageCount, PayloadSize: e.PayloadSize, PayloadSum: e.PayloadSum}
+}
+
 // eachChange decodes an entry's pages, those in segments included: whole is called with those that are, concurrently for different pages, and delta with the others before that.
 func eachChange(ctx context.Context, h *handle, name string, e *fence.Entry, whole func(pgno uint32, page []byte) error, delta func(segment.Delta) error) error {
-	hd := &segment.Header{PageSize: e.State.PageSize, PageCount: e.State.PageCount, PayloadSize: e.PayloadSize, PayloadSum: e.PayloadSum}
+	hd := payloadHeader(e)
 	object := fence.SlotKey(name, e.Slot)
 	ix, err := segment.DecodeIndex(e.Payload, hd)
 	if err != nil {

@@ -63,7 +63,7 @@ func (h *handle) tailOf(name string, e *fence.Entry, payload []byte, keep bool) 
 		te.object = layout.Deferred(h.pages, size, key, func(ctx context.Context) (layout.Part, error) { return h.readMap(ctx, name, slot, id) })
 		return te, nil
 	}
-	ix, err := segment.DecodeIndex(payload, &segment.Header{PageSize: e.State.PageSize, PageCount: e.State.PageCount, PayloadSize: e.PayloadSize, PayloadSum: e.PayloadSum})
+	ix, err := segment.DecodeIndex(payload, payloadHeader(e))
 	switch {
 	case err != nil:
 		return te, damaged(h, key, err)
@@ -93,7 +93,7 @@ func (h *handle) readMap(ctx context.Context, name string, slot uint64, id fence
 	case !e.Carries(): // a claim or an end that came late, in a slot that had been collected
 		return layout.Part{}, fmt.Errorf("%w: %s/%s carries no pages", layout.ErrMissing, h.store, key)
 	}
-	ix, err := segment.DecodeIndex(e.Payload, &segment.Header{PageSize: e.State.PageSize, PageCount: e.State.PageCount, PayloadSize: e.PayloadSize, PayloadSum: e.PayloadSum})
+	ix, err := segment.DecodeIndex(e.Payload, payloadHeader(e))
 	if err != nil {
 		return layout.Part{}, damaged(h, key, err)
 	}

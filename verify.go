@@ -111,7 +111,7 @@ func (v *verifier) run(ctx context.Context) error {
 func (v *verifier) entry(ctx context.Context, key string, e *fence.Entry) error {
 	ignore := func(uint32, []byte) error { return nil }
 	if e.PayloadSize > 0 {
-		hd := &segment.Header{PageSize: e.State.PageSize, PageCount: e.State.PageCount, PayloadSize: e.PayloadSize, PayloadSum: e.PayloadSum}
+		hd := payloadHeader(e)
 		ix, err := segment.DecodeIndex(e.Payload, hd)
 		if err == nil {
 			err = segment.EachChange(hd, ix, e.Payload, ignore, func(segment.Delta) error { return nil })
