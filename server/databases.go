@@ -18,20 +18,16 @@ import (
 	"github.com/tonbo-go/tonbo/server/internal/access"
 )
 
-// createBody are the fields of every route that makes a database.
-type createBody struct {
+// newBody are the fields of every route that makes a database.
+type newBody struct {
 	ExpiresAt json.RawMessage   `json:"expires_at"`
 	TTL       json.RawMessage   `json:"ttl"`
 	Metadata  map[string]string `json:"metadata"`
 	Protected bool              `json:"protected"`
-	Frozen    bool              `json:"frozen"`
 }
 
-func (b createBody) options(c *call) (o tonbo.CreateOptions, err error) {
-	o = tonbo.CreateOptions{Metadata: b.Metadata, Protected: b.Protected, Frozen: b.Frozen}
-	if o.IdempotencyKey, err = idempotencyKey(c); err != nil {
-		return o, err
-	}
+func (b newBody) options() (o tonbo.CreateOptions, err error) {
+	o = tonbo.CreateOptions{Metadata: b.Metadata, Protected: b.Protected}
 	at, ttl, err := expiry(b.ExpiresAt, b.TTL)
 	if err != nil {
 		return o, err
@@ -43,6 +39,22 @@ func (b createBody) options(c *call) (o tonbo.CreateOptions, err error) {
 		o.TTL = *ttl
 	}
 	return o, nil
+}
+
+// createBody are those of the routes that make one under a name.
+type createBody struct {
+	newBody
+	Frozen bool `json:"frozen"`
+}
+
+func (b createBody) options(c *call) (tonbo.CreateOptions, error) {
+	key, err := idempotencyKey(c)
+	if err != nil {
+		return tonbo.CreateOptions{}, err
+	}
+	o, err := b.newBody.options()
+	o.Frozen, o.IdempotencyKey = b.Frozen, key
+	return o, err
 }
 
 // expiry reads expires_at (a time, null, or absent) and ttl: whatever is wrong with them is 422, not 400.
@@ -101,7 +113,7 @@ func (s *Server) createDatabase(c *call) error {
 		return err
 	}
 	if b.Name == "" {
-		return problemOf(fmt.Errorf("%w", tonbo.ErrName))
+		return tonbo.ErrName
 	}
 	if err := c.key.May(access.ManageDatabase, b.Name); err != nil {
 		return err

@@ -1,29 +1,19 @@
 package server
 
 import (
-	"context"
-	"encoding/json"
 	"net/http"
 
 	"github.com/tonbo-go/tonbo"
 )
 
-// instance returns what a key has, for a key of ours that reaches both the instance key and the database.
-func (s *Server) instance(ctx context.Context, c *call) (*tonbo.Instance, error) {
-	in, err := s.client.Instances().Get(ctx, c.name())
-	if err != nil {
-		return nil, err
-	}
-	if !c.key.Reaches(in.Name) {
-		return nil, notFound()
-	}
-	return in, nil
-}
-
+// getInstance tells what a key has, to a key of ours that reaches both the instance key and the database.
 func (s *Server) getInstance(c *call) error {
-	in, err := s.instance(c.ctx, c)
+	in, err := s.client.Instances().Get(c.ctx, c.name())
 	if err != nil {
 		return err
+	}
+	if !c.key.Reaches(in.Name) {
+		return notFound()
 	}
 	return c.data(http.StatusOK, viewInstance(in))
 }
@@ -76,26 +66,8 @@ func (s *Server) releaseInstance(c *call) error {
 
 // instanceBody says what a key's next database is.
 type instanceBody struct {
-	ExpiresAt json.RawMessage   `json:"expires_at"`
-	TTL       json.RawMessage   `json:"ttl"`
-	Metadata  map[string]string `json:"metadata"`
-	Protected bool              `json:"protected"`
-	Template  string            `json:"template"`
-}
-
-func (b instanceBody) options() (o tonbo.CreateOptions, err error) {
-	o = tonbo.CreateOptions{Metadata: b.Metadata, Protected: b.Protected}
-	at, ttl, err := expiry(b.ExpiresAt, b.TTL)
-	if err != nil {
-		return o, err
-	}
-	if at.Value != nil {
-		o.ExpiresAt = *at.Value
-	}
-	if ttl != nil {
-		o.TTL = *ttl
-	}
-	return o, nil
+	newBody
+	Template string `json:"template"`
 }
 
 // ensureInstance sees to it that a key has a database that opens. It opens nothing: that is for who asks.
@@ -137,7 +109,7 @@ func (s *Server) replaceInstance(c *call) error {
 	if err != nil {
 		return err
 	}
-	from, err := at(b.From)
+	from, err := at("from", b.From)
 	if err != nil {
 		return err
 	}

@@ -14,11 +14,11 @@ import (
 	"github.com/tonbo-go/tonbo/server/internal/access"
 )
 
-// at reads a point as a client spells it.
-func at(s string) (tonbo.At, error) {
+// at reads a point as a client spells it in a field.
+func at(field, s string) (tonbo.At, error) {
 	p, err := spelling.Point(s)
 	if err != nil {
-		return nil, badRequest("at: " + err.Error())
+		return nil, badRequest(field + ": " + err.Error())
 	}
 	return p, nil
 }
@@ -42,7 +42,7 @@ func (s *Server) fork(c *call) error {
 	if err != nil {
 		return err
 	}
-	point, err := at(b.At)
+	point, err := at("at", b.At)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (s *Server) rewind(c *call) error {
 	if err := c.body(&b); err != nil {
 		return err
 	}
-	point, err := at(b.At)
+	point, err := at("at", b.At)
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (s *Server) export(c *call) error {
 	if err != nil {
 		return err
 	}
-	point, err := at(q.Get("at"))
+	point, err := at("at", q.Get("at"))
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func (s *Server) query(c *call) error {
 	if err := c.body(&b); err != nil {
 		return err
 	}
-	point, err := at(b.At)
+	point, err := at("at", b.At)
 	if err != nil {
 		return err
 	}
