@@ -51,15 +51,20 @@ func (c *call) json(status int, v any) error {
 	if err := e.Encode(v); err != nil {
 		return fmt.Errorf("encode the answer: %w", err)
 	}
+	c.w.Header().Set("Cache-Control", "no-store")
+	return c.send(status, "application/json", b.Bytes())
+}
+
+// send answers with b, or to a HEAD with no more than its length.
+func (c *call) send(status int, contentType string, b []byte) error {
 	h := c.w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Length", strconv.Itoa(b.Len()))
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Length", strconv.Itoa(len(b)))
 	c.w.WriteHeader(status)
 	if c.r.Method == http.MethodHead {
 		return nil
 	}
-	_, err := c.w.Write(b.Bytes())
+	_, err := c.w.Write(b)
 	return err
 }
 

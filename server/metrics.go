@@ -106,9 +106,9 @@ func (m *metrics) text(hits, looks int64) string {
 }
 
 func (s *Server) serveMetrics(c *call) error {
-	text := s.metrics.text(s.keys.Verdicts())
 	r := s.client.Requests()
 	var b strings.Builder
+	b.WriteString(s.metrics.text(s.keys.Verdicts()))
 	b.WriteString("# HELP tonbo_store_requests_total Requests that the control plane has sent to the store.\n# TYPE tonbo_store_requests_total counter\n")
 	for _, op := range []struct {
 		name string
@@ -116,17 +116,8 @@ func (s *Server) serveMetrics(c *call) error {
 	}{{"delete", r.Delete}, {"get", r.Get}, {"head", r.Head}, {"list", r.List}, {"put", r.Put}} {
 		fmt.Fprintf(&b, "tonbo_store_requests_total{op=%q} %d\n", op.name, op.n)
 	}
-	text += b.String()
-	h := c.w.Header()
-	h.Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Length", strconv.Itoa(len(text)))
-	c.w.WriteHeader(http.StatusOK)
-	if c.r.Method == http.MethodHead {
-		return nil
-	}
-	_, err := c.w.Write([]byte(text))
-	return err
+	c.w.Header().Set("Cache-Control", "no-store")
+	return c.send(http.StatusOK, "text/plain; version=0.0.4; charset=utf-8", []byte(b.String()))
 }
 
 // methodLabel is a method as a metric has it: what a client invents is not kept.

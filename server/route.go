@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/tonbo-go/tonbo/server/internal/access"
 )
@@ -18,8 +17,7 @@ type route struct {
 	// public routes need no key; action is what others do, with the name in the path.
 	public bool
 	action access.Action
-	// timeout bounds the request. 0: Options.Timeout. stream: nothing but progress does: each read and write has Options.Timeout.
-	timeout time.Duration
+	// stream: the request is bounded by nothing but progress, each read and write by Options.Timeout. Others are by Options.Timeout as a whole.
 	stream  bool
 	maxBody int64 // bytes; 0: Options.MaxBody
 	handle  func(*call) error

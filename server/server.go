@@ -220,11 +220,7 @@ func (s *Server) answer(c *call) error {
 	}
 	c.r.Body = &countedBody{ReadCloser: http.MaxBytesReader(c.w.ResponseWriter, c.r.Body, limit)}
 	if !rt.stream {
-		timeout := rt.timeout
-		if timeout == 0 {
-			timeout = s.o.Timeout
-		}
-		ctx, cancel := context.WithTimeout(c.ctx, timeout)
+		ctx, cancel := context.WithTimeout(c.ctx, s.o.Timeout)
 		defer cancel()
 		c.ctx = ctx
 	}
