@@ -86,8 +86,8 @@ func (s *Server) checkpoint(c *call) error {
 	if err := c.body(&b); err != nil {
 		return err
 	}
-	if b.Label == "" || len(b.Label) > maxLabel || !printable(b.Label) {
-		return badRequest("label: want 1 to 200 bytes of printable text")
+	if err := spelling.Label(b.Label); err != nil {
+		return badRequest(err.Error())
 	}
 	if !b.TakeOver {
 		if err := s.notOpen(c.ctx, c.name()); err != nil {
@@ -108,8 +108,6 @@ func (s *Server) checkpoint(c *call) error {
 		Point pointView `json:"point"`
 	}{c.name(), viewPoint(p)})
 }
-
-const maxLabel = 200 // bytes
 
 // label opens the database in a directory of its own, so that requests about one name do not wait for each other and nothing stays.
 func (s *Server) label(c *call, label string) (tonbo.Point, error) {

@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
 )
 
 // slots bound the requests that need much memory, disk or time at once: queries, exports, checkpoints, the usage of the account. One key has at most half of them, so that a sandbox does not take them from all others.
@@ -88,16 +86,4 @@ func (c *crowd) enter(key string) (leave func(), err error) {
 			delete(c.by, key)
 		}
 	}, nil
-}
-
-func printable(s string) bool {
-	if !utf8.ValidString(s) {
-		return false
-	}
-	for _, r := range s {
-		if !unicode.IsPrint(r) {
-			return false
-		}
-	}
-	return true
 }

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/internal/spelling"
 )
 
 // entry is a tonbo.HistoryEntry as --json spells it.
@@ -169,8 +167,8 @@ Only an owner can do that: the command opens the database, which takes it over, 
 		Args:              exactly(2),
 		ValidArgsFunction: a.names(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkLabel(args[1]); err != nil { // before the database is taken over
-				return err
+			if err := spelling.Label(args[1]); err != nil { // before the database is taken over
+				return &usageError{err: err}
 			}
 			c, err := a.about(args[0])
 			if err != nil {
@@ -199,15 +197,6 @@ Only an owner can do that: the command opens the database, which takes it over, 
 	}
 	addTakeOver(cmd, &takeOver)
 	return cmd
-}
-
-// checkLabel refuses what no point can be called.
-func checkLabel(label string) error {
-	printable := utf8.ValidString(label) && strings.IndexFunc(label, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
-	if len(label) < 1 || len(label) > 200 || !printable {
-		return usagef("label %.40q: want 1 to 200 bytes of printable text", label)
-	}
-	return nil
 }
 
 func addTakeOver(cmd *cobra.Command, takeOver *bool) {

@@ -1,4 +1,4 @@
-// Package spelling reads what people and programs write of points and durations, in the command line and over HTTP alike.
+// Package spelling reads what people and programs write of points, labels and durations, in the command line and over HTTP alike.
 package spelling
 
 import (
@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/tonbo-go/tonbo"
 )
@@ -43,6 +45,19 @@ func Point(s string) (tonbo.At, error) {
 		return tonbo.Label(value), nil
 	}
 	return tonbo.Label(s), nil
+}
+
+// Label tells what is wrong with the label of a new point, before a database is taken over for it.
+func Label(s string) error {
+	if s == "" || len(s) > 200 || !Printable(s) {
+		return fmt.Errorf("label %.40q: want 1 to 200 bytes of printable text", s)
+	}
+	return nil
+}
+
+// Printable tells whether s is text without anything that breaks a line or a terminal.
+func Printable(s string) bool {
+	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 }
 
 // Duration reads a duration above zero: Go's spelling, and days and weeks: 90s, 1h30m, 7d, 2w.

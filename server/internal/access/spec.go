@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/internal/spelling"
 )
 
 // Spec says which key to make.
@@ -35,7 +34,7 @@ func (e *SpecError) Error() string { return e.Field + ": " + e.Reason }
 
 // key is the key that maker asks for, without an id.
 func (s Spec) key(maker *Key, now time.Time) (*Key, error) {
-	if s.Name == "" || len(s.Name) > 100 || !printable(s.Name) {
+	if s.Name == "" || len(s.Name) > 100 || !spelling.Printable(s.Name) {
 		return nil, &SpecError{"name", "1 to 100 bytes of printable text are wanted"}
 	}
 	key := &Key{Name: s.Name, Identity: maker.Identity, Role: s.Role, ReadOnly: s.ReadOnly, ExpiresAt: s.ExpiresAt.UTC(), CreatedAt: now.UTC(), CreatedBy: maker.ID}
@@ -86,15 +85,3 @@ func (s Spec) key(maker *Key, now time.Time) (*Key, error) {
 }
 
 func unique(s []string) []string { return slices.Compact(slices.Sorted(slices.Values(s))) }
-
-func printable(s string) bool {
-	if !utf8.ValidString(s) {
-		return false
-	}
-	for _, r := range s {
-		if !unicode.IsPrint(r) {
-			return false
-		}
-	}
-	return true
-}
