@@ -39,6 +39,15 @@ func problem(w http.ResponseWriter, status int, code string) {
 	fmt.Fprintf(w, `{"code": %q, "detail": "as the test says"}`, code)
 }
 
+// says answers with a problem of the server's own, status with nothing but a status, as what is in between does.
+func says(code int, problemCode string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { problem(w, code, problemCode) }
+}
+
+func status(code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+}
+
 func cut(w http.ResponseWriter) {
 	c, _, err := http.NewResponseController(w).Hijack()
 	if err == nil {
@@ -55,18 +64,18 @@ func TestOutcomeOfACreate(t *testing.T) {
 		want   error // nil: stored
 	}{
 		{"stored", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Etag", `"1"`); w.WriteHeader(201) }, nil},
-		{"created by something else", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) }, remote.ErrUnknown},
+		{"created by something else", status(201), remote.ErrUnknown},
 		{"200 of a login page", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>") }, remote.ErrUnknown},
-		{"taken", func(w http.ResponseWriter, _ *http.Request) { problem(w, 412, "object_exists") }, remote.ErrExists},
-		{"412 of a proxy", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(412) }, remote.ErrUnknown},
-		{"304", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(304) }, remote.ErrUnknown},
-		{"another condition", func(w http.ResponseWriter, _ *http.Request) { problem(w, 412, "object_changed") }, remote.ErrUnknown},
-		{"unknown to the store", func(w http.ResponseWriter, _ *http.Request) { problem(w, 503, "store_unavailable") }, remote.ErrUnknown},
-		{"conflict", func(w http.ResponseWriter, _ *http.Request) { problem(w, 409, "store_unavailable") }, remote.ErrUnknown},
-		{"too many", func(w http.ResponseWriter, _ *http.Request) { problem(w, 429, "too_many_requests") }, remote.ErrUnknown},
-		{"busy", func(w http.ResponseWriter, _ *http.Request) { problem(w, 503, "server_busy") }, remote.ErrUnknown},
-		{"damaged on its way", func(w http.ResponseWriter, _ *http.Request) { problem(w, 400, "body_damaged") }, remote.ErrUnknown},
-		{"500", func(w http.ResponseWriter, _ *http.Request) { problem(w, 500, "internal") }, remote.ErrUnknown},
+		{"taken", says(412, "object_exists"), remote.ErrExists},
+		{"412 of a proxy", status(412), remote.ErrUnknown},
+		{"304", status(304), remote.ErrUnknown},
+		{"another condition", says(412, "object_changed"), remote.ErrUnknown},
+		{"unknown to the store", says(503, "store_unavailable"), remote.ErrUnknown},
+		{"conflict", says(409, "store_unavailable"), remote.ErrUnknown},
+		{"too many", says(429, "too_many_requests"), remote.ErrUnknown},
+		{"busy", says(503, "server_busy"), remote.ErrUnknown},
+		{"damaged on its way", says(400, "body_damaged"), remote.ErrUnknown},
+		{"500", says(500, "internal"), remote.ErrUnknown},
 		{"bad gateway of a proxy", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "upstream", http.StatusBadGateway) }, remote.ErrUnknown},
 		{"403 of a proxy", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) }, remote.ErrUnknown},
 		{"401 of a proxy", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusUnauthorized) }, remote.ErrUnknown},
@@ -79,14 +88,14 @@ func TestOutcomeOfACreate(t *testing.T) {
 			io.WriteString(w, `{"code": "object_exists"}`)
 		}, remote.ErrUnknown},
 		{"cut", func(w http.ResponseWriter, _ *http.Request) { cut(w) }, remote.ErrUnknown},
-		{"key refused", func(w http.ResponseWriter, _ *http.Request) { problem(w, 401, "unauthorized") }, remote.ErrUnauthorized},
-		{"narrowed", func(w http.ResponseWriter, _ *http.Request) { problem(w, 403, "key_narrowed") }, remote.ErrDenied},
-		{"not such an entry", func(w http.ResponseWriter, _ *http.Request) { problem(w, 403, "entry_refused") }, remote.ErrDenied},
-		{"out of reach", func(w http.ResponseWriter, _ *http.Request) { problem(w, 404, "not_found") }, remote.ErrDenied},
-		{"the server's credentials", func(w http.ResponseWriter, _ *http.Request) { problem(w, 502, "store_refused") }, remote.ErrDenied},
-		{"unfit", func(w http.ResponseWriter, _ *http.Request) { problem(w, 502, "store_unfit") }, remote.ErrUnfit},
-		{"too large", func(w http.ResponseWriter, _ *http.Request) { problem(w, 413, "object_too_large") }, remote.ErrUnfit},
-		{"full", func(w http.ResponseWriter, _ *http.Request) { problem(w, 507, "quota") }, remote.ErrQuota},
+		{"key refused", says(401, "unauthorized"), remote.ErrUnauthorized},
+		{"narrowed", says(403, "key_narrowed"), remote.ErrDenied},
+		{"not such an entry", says(403, "entry_refused"), remote.ErrDenied},
+		{"out of reach", says(404, "not_found"), remote.ErrDenied},
+		{"the server's credentials", says(502, "store_refused"), remote.ErrDenied},
+		{"unfit", says(502, "store_unfit"), remote.ErrUnfit},
+		{"too large", says(413, "object_too_large"), remote.ErrUnfit},
+		{"full", says(507, "quota"), remote.ErrQuota},
 	} {
 		url, asked := fake(t, c.answer)
 		s := open(t, url, gateway.Options{})
@@ -115,10 +124,10 @@ func TestAbsenceIsTheServersWord(t *testing.T) {
 		answer http.HandlerFunc
 		want   error
 	}{
-		{"absent", func(w http.ResponseWriter, _ *http.Request) { problem(w, 404, "object_not_found") }, remote.ErrNotFound},
-		{"no such database", func(w http.ResponseWriter, _ *http.Request) { problem(w, 404, "not_found") }, remote.ErrNotFound},
+		{"absent", says(404, "object_not_found"), remote.ErrNotFound},
+		{"no such database", says(404, "not_found"), remote.ErrNotFound},
 		{"404 of a proxy", func(w http.ResponseWriter, _ *http.Request) { http.NotFound(w, nil) }, remote.ErrUnknown},
-		{"out of credentials", func(w http.ResponseWriter, _ *http.Request) { problem(w, 502, "store_refused") }, remote.ErrDenied},
+		{"out of credentials", says(502, "store_refused"), remote.ErrDenied},
 	} {
 		url, _ := fake(t, c.answer)
 		s := open(t, url, gateway.Options{Tries: 2})
@@ -187,7 +196,7 @@ func TestTokenIsAskedForAgain(t *testing.T) {
 		t.Errorf("asked %d times", n)
 	}
 	// One that is never taken is an error, and no loop.
-	url, requests := fake(t, func(w http.ResponseWriter, _ *http.Request) { problem(w, 401, "unauthorized") })
+	url, requests := fake(t, says(401, "unauthorized"))
 	s = open(t, url, gateway.Options{Token: func(context.Context) (string, error) { return "tbo_bad", nil }})
 	if _, err := s.Get(t.Context(), "db/run/log/x", remote.GetOptions{}); !errors.Is(err, remote.ErrUnauthorized) {
 		t.Errorf("a token that is never taken: %v", err)
