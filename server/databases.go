@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/internal/view"
 	"github.com/tonbo-go/tonbo/server/internal/access"
 )
 
@@ -101,7 +102,7 @@ func (c *call) created(d *tonbo.Database) error {
 	if d.Replayed {
 		h.Set("Idempotency-Replayed", "true")
 	}
-	return c.data(http.StatusCreated, viewDatabase(d))
+	return c.data(http.StatusCreated, view.DatabaseOf(d))
 }
 
 func (s *Server) createDatabase(c *call) error {
@@ -191,16 +192,16 @@ func (s *Server) listDatabases(c *call) error {
 		return err
 	}
 	var answer struct {
-		Data []databaseView `json:"data"`
-		Next string         `json:"next_cursor,omitempty"`
+		Data []view.Database `json:"data"`
+		Next string          `json:"next_cursor,omitempty"`
 	}
-	answer.Data = []databaseView{}
+	answer.Data = []view.Database{}
 	for _, d := range found {
 		if len(answer.Data) == limit {
 			answer.Next = answer.Data[limit-1].Name
 			break
 		}
-		answer.Data = append(answer.Data, viewDatabase(d))
+		answer.Data = append(answer.Data, view.DatabaseOf(d))
 	}
 	return c.json(http.StatusOK, answer)
 }
@@ -310,7 +311,7 @@ func (s *Server) getDatabase(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.data(http.StatusOK, viewDatabase(d))
+	return c.data(http.StatusOK, view.DatabaseOf(d))
 }
 
 // updateBody is a JSON merge patch (RFC 7396) of what can be changed.
@@ -351,7 +352,7 @@ func (s *Server) updateDatabase(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.data(http.StatusOK, viewDatabase(d))
+	return c.data(http.StatusOK, view.DatabaseOf(d))
 }
 
 func (s *Server) deleteDatabase(c *call) error {

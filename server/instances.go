@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/internal/view"
 )
 
 // getInstance tells what a key has, to a key of ours that reaches both the instance key and the database.
@@ -51,7 +52,7 @@ func (s *Server) updateInstance(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.data(http.StatusOK, viewDatabase(d))
+	return c.data(http.StatusOK, view.DatabaseOf(d))
 }
 
 func (s *Server) releaseInstance(c *call) error {

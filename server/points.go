@@ -11,6 +11,7 @@ import (
 
 	"github.com/tonbo-go/tonbo"
 	"github.com/tonbo-go/tonbo/internal/spelling"
+	"github.com/tonbo-go/tonbo/internal/view"
 	"github.com/tonbo-go/tonbo/server/internal/access"
 )
 
@@ -72,9 +73,9 @@ func (s *Server) rewind(c *call) error {
 		return err
 	}
 	return c.data(http.StatusOK, struct {
-		Name   string    `json:"name"`
-		Before pointView `json:"before"`
-	}{c.name(), viewPoint(before)})
+		Name   string     `json:"name"`
+		Before view.Point `json:"before"`
+	}{c.name(), view.PointOf(before)})
 }
 
 // checkpoint labels the head. Only an owner can: the server takes the database over for that, and refuses while somebody else has it.
@@ -104,9 +105,9 @@ func (s *Server) checkpoint(c *call) error {
 		return err
 	}
 	return c.data(http.StatusCreated, struct {
-		Name  string    `json:"name"`
-		Point pointView `json:"point"`
-	}{c.name(), viewPoint(p)})
+		Name  string     `json:"name"`
+		Point view.Point `json:"point"`
+	}{c.name(), view.PointOf(p)})
 }
 
 // label opens the database in a directory of its own, so that requests about one name do not wait for each other and nothing stays.
@@ -156,10 +157,10 @@ func (s *Server) history(c *call) error {
 		}
 	}
 	var answer struct {
-		Data []historyView `json:"data"`
-		Next string        `json:"next_cursor,omitempty"`
+		Data []view.Entry `json:"data"`
+		Next string       `json:"next_cursor,omitempty"`
 	}
-	answer.Data = []historyView{}
+	answer.Data = []view.Entry{}
 	for h, err := range s.client.History(c.ctx, c.name()) {
 		if err != nil {
 			return err
@@ -171,7 +172,7 @@ func (s *Server) history(c *call) error {
 			answer.Next = strconv.FormatUint(answer.Data[limit-1].Slot, 10)
 			break
 		}
-		answer.Data = append(answer.Data, historyView{viewPoint(h.Point), h.Kind, h.By, h.Pages, h.Bytes, h.RewoundTo})
+		answer.Data = append(answer.Data, view.EntryOf(h))
 	}
 	return c.json(http.StatusOK, answer)
 }
@@ -245,27 +246,5 @@ func (s *Server) usage(c *call) error {
 	if err != nil {
 		return err
 	}
-	type requests struct {
-		Put    int64 `json:"put"`
-		Get    int64 `json:"get"`
-		Head   int64 `json:"head"`
-		List   int64 `json:"list"`
-		Delete int64 `json:"delete"`
-	}
-	return c.data(http.StatusOK, struct {
-		Name            string   `json:"name"`
-		Databases       int      `json:"databases"`
-		Creates         int64    `json:"creates"`
-		Opens           int64    `json:"opens"`
-		Commits         int64    `json:"commits"`
-		WriteUnits      int64    `json:"write_units"`
-		BytesShipped    int64    `json:"bytes_shipped"`
-		BytesFetched    int64    `json:"bytes_fetched"`
-		Requests        requests `json:"requests"`
-		StoredBytes     int64    `json:"stored_bytes"`
-		StorageByteDays float64  `json:"storage_byte_days"`
-	}{
-		u.Name, u.Databases, u.Creates, u.Opens, u.Commits, u.WriteUnits, u.BytesShipped, u.BytesFetched,
-		requests{u.Requests.Put, u.Requests.Get, u.Requests.Head, u.Requests.List, u.Requests.Delete}, u.StoredBytes, u.StorageByteDays,
-	})
+	return c.data(http.StatusOK, view.UsageOf(u))
 }

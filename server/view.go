@@ -7,81 +7,11 @@ import (
 
 	"github.com/tonbo-go/tonbo"
 	"github.com/tonbo-go/tonbo/internal/spelling"
+	"github.com/tonbo-go/tonbo/internal/view"
 	"github.com/tonbo-go/tonbo/server/internal/access"
 )
 
-// What answers are made of, and what bodies are read into. The command line's --json has the same fields.
-
-// stamp is a time, null when there is none.
-type stamp time.Time
-
-// MarshalJSON writes RFC 3339 in UTC.
-func (s stamp) MarshalJSON() ([]byte, error) {
-	if time.Time(s).IsZero() {
-		return []byte("null"), nil
-	}
-	return json.Marshal(time.Time(s).UTC())
-}
-
-type pointView struct {
-	Point      string `json:"point"`
-	ID         string `json:"id"`
-	Slot       uint64 `json:"slot"`
-	Generation uint64 `json:"generation"`
-	Time       stamp  `json:"time"`
-	Label      string `json:"label"`
-}
-
-func viewPoint(p tonbo.Point) pointView {
-	return pointView{p.String(), p.ID, p.Slot, p.Generation, stamp(p.Time), p.Label}
-}
-
-type parentView struct {
-	ID   string `json:"id"`
-	Slot uint64 `json:"slot"`
-}
-
-type databaseView struct {
-	Name       string            `json:"name"`
-	ID         string            `json:"id"`
-	State      string            `json:"state"`
-	CreatedAt  stamp             `json:"created_at"`
-	CreatedBy  string            `json:"created_by"`
-	ExpiresAt  stamp             `json:"expires_at"`
-	Metadata   map[string]string `json:"metadata"`
-	Protected  bool              `json:"protected"`
-	Frozen     bool              `json:"frozen"`
-	ParentName string            `json:"parent_name,omitempty"`
-	Parent     *parentView       `json:"parent,omitempty"`
-	Head       *pointView        `json:"head,omitempty"`  // not in a listing
-	Bytes      *int64            `json:"bytes,omitempty"` // likewise
-}
-
-func viewDatabase(d *tonbo.Database) databaseView {
-	v := databaseView{
-		Name: d.Name, ID: d.ID, State: d.State, CreatedAt: stamp(d.CreatedAt), CreatedBy: d.CreatedBy, ExpiresAt: stamp(d.ExpiresAt), Metadata: d.Metadata, Protected: d.Protected, Frozen: d.Frozen, ParentName: d.ParentName,
-	}
-	if v.Metadata == nil {
-		v.Metadata = map[string]string{}
-	}
-	if d.Parent != nil {
-		v.Parent = &parentView{d.Parent.ID, d.Parent.Slot}
-	}
-	if d.Head.Slot != 0 {
-		head := viewPoint(d.Head)
-		v.Head, v.Bytes = &head, &d.Bytes
-	}
-	return v
-}
-
-type historyView struct {
-	pointView
-	Kind      string `json:"kind"`
-	By        string `json:"by"`
-	Pages     int64  `json:"pages"`
-	Bytes     int64  `json:"bytes"`
-	RewoundTo uint64 `json:"rewound_to,omitempty"`
-}
+// What answers are made of beside package view, and what bodies are read into.
 
 type instanceView struct {
 	Key        string        `json:"key"`
@@ -96,20 +26,20 @@ func viewInstance(in *tonbo.Instance) instanceView {
 }
 
 type keyView struct {
-	ID        string   `json:"id"`
-	Name      string   `json:"name"`
-	Secret    string   `json:"secret,omitempty"` // when it is made or rotated, and never again
-	Role      string   `json:"role"`
-	Identity  identity `json:"identity"`
-	Narrowed  bool     `json:"narrowed"`
-	Databases []string `json:"databases"`
-	Prefixes  []string `json:"database_prefixes"`
-	ReadOnly  bool     `json:"read_only"`
-	State     string   `json:"state"`
-	CreatedAt stamp    `json:"created_at"`
-	CreatedBy string   `json:"created_by"`
-	RotatedAt stamp    `json:"rotated_at"`
-	ExpiresAt stamp    `json:"expires_at"`
+	ID        string     `json:"id"`
+	Name      string     `json:"name"`
+	Secret    string     `json:"secret,omitempty"` // when it is made or rotated, and never again
+	Role      string     `json:"role"`
+	Identity  identity   `json:"identity"`
+	Narrowed  bool       `json:"narrowed"`
+	Databases []string   `json:"databases"`
+	Prefixes  []string   `json:"database_prefixes"`
+	ReadOnly  bool       `json:"read_only"`
+	State     string     `json:"state"`
+	CreatedAt view.Stamp `json:"created_at"`
+	CreatedBy string     `json:"created_by"`
+	RotatedAt view.Stamp `json:"rotated_at"`
+	ExpiresAt view.Stamp `json:"expires_at"`
 }
 
 type identity struct {
@@ -120,7 +50,7 @@ type identity struct {
 func viewKey(k *access.Key, secret string) keyView {
 	v := keyView{
 		ID: k.ID, Name: k.Name, Secret: secret, Role: string(k.Role), Identity: identity(k.Identity), Narrowed: k.Narrow, Databases: k.Databases, Prefixes: k.Prefixes, ReadOnly: k.ReadOnly, State: k.State,
-		CreatedAt: stamp(k.CreatedAt), CreatedBy: k.CreatedBy, RotatedAt: stamp(k.RotatedAt), ExpiresAt: stamp(k.ExpiresAt),
+		CreatedAt: view.Stamp(k.CreatedAt), CreatedBy: k.CreatedBy, RotatedAt: view.Stamp(k.RotatedAt), ExpiresAt: view.Stamp(k.ExpiresAt),
 	}
 	if v.Databases == nil {
 		v.Databases = []string{}

@@ -9,30 +9,31 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/internal/view"
 )
 
-// apiKey is a tonbo.APIKey as --json spells it: as the server does.
+// apiKey is a tonbo.APIKey as --json spells it: as the server does, but for the identity.
 type apiKey struct {
-	ID        string   `json:"id"`
-	Name      string   `json:"name"`
-	Secret    string   `json:"secret,omitempty"`
-	Role      string   `json:"role"`
-	Identity  string   `json:"identity"`
-	Agent     bool     `json:"agent"`
-	Narrowed  bool     `json:"narrowed"`
-	Databases []string `json:"databases"`
-	Prefixes  []string `json:"database_prefixes"`
-	ReadOnly  bool     `json:"read_only"`
-	State     string   `json:"state"`
-	CreatedAt stamp    `json:"created_at"`
-	CreatedBy string   `json:"created_by"`
-	RotatedAt stamp    `json:"rotated_at"`
-	ExpiresAt stamp    `json:"expires_at"`
+	ID        string     `json:"id"`
+	Name      string     `json:"name"`
+	Secret    string     `json:"secret,omitempty"`
+	Role      string     `json:"role"`
+	Identity  string     `json:"identity"`
+	Agent     bool       `json:"agent"`
+	Narrowed  bool       `json:"narrowed"`
+	Databases []string   `json:"databases"`
+	Prefixes  []string   `json:"database_prefixes"`
+	ReadOnly  bool       `json:"read_only"`
+	State     string     `json:"state"`
+	CreatedAt view.Stamp `json:"created_at"`
+	CreatedBy string     `json:"created_by"`
+	RotatedAt view.Stamp `json:"rotated_at"`
+	ExpiresAt view.Stamp `json:"expires_at"`
 }
 
 func apiKeyOf(k *tonbo.APIKey) apiKey {
 	return apiKey{k.ID, k.Name, k.Secret, k.Role, k.Identity, k.Agent, k.Narrowed, append([]string{}, k.Databases...), append([]string{}, k.Prefixes...), k.ReadOnly, k.State,
-		stamp(k.CreatedAt), k.CreatedBy, stamp(k.RotatedAt), stamp(k.ExpiresAt)}
+		view.Stamp(k.CreatedAt), k.CreatedBy, view.Stamp(k.RotatedAt), view.Stamp(k.ExpiresAt)}
 }
 
 // reach says in one column what the key reaches.

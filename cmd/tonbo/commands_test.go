@@ -11,6 +11,8 @@ import (
 	"time"
 
 	_ "github.com/ncruces/go-sqlite3/driver"
+
+	"github.com/tonbo-go/tonbo/internal/view"
 )
 
 // contains fails unless text holds all of these.
@@ -95,9 +97,6 @@ func TestDatabasesAreCreatedFoundChangedAndDeleted(t *testing.T) {
 		t.Errorf("counted %q", got)
 	}
 }
-
-// UnmarshalJSON is for tests: the command itself reads none.
-func (s *stamp) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, (*time.Time)(s)) }
 
 func TestExportsAndImportsArePlainFiles(t *testing.T) {
 	s := newShell(t)
@@ -192,7 +191,7 @@ func TestHistoryIsShownAndGoneBackTo(t *testing.T) {
 	contains(t, s.ok("query", "run-42", "select group_concat(id) from steps"), "\n6\n")
 	var back struct {
 		Name   string
-		Before point
+		Before view.Point
 	}
 	s.document(&back, "rewind", "run-42@slot:5")
 	contains(t, s.ok("query", "run-42", "select group_concat(id) from steps"), "\n6,7\n")
@@ -208,7 +207,7 @@ func TestCheckpointLabelsAndFencesOnlyWhenTold(t *testing.T) {
 	contains(t, s.ok("checkpoint", "run-42", "begin"), "run-42@begin is slot 3\n")
 	var p struct {
 		Name  string
-		Point point
+		Point view.Point
 	}
 	s.document(&p, "checkpoint", "run-42", "again")
 	if p.Point.Label != "again" || p.Point.Slot == 0 {

@@ -11,17 +11,8 @@ import (
 
 	"github.com/tonbo-go/tonbo"
 	"github.com/tonbo-go/tonbo/internal/spelling"
+	"github.com/tonbo-go/tonbo/internal/view"
 )
-
-// entry is a tonbo.HistoryEntry as --json spells it.
-type entry struct {
-	point
-	Kind      string `json:"kind"`
-	By        string `json:"by"`
-	Pages     int64  `json:"pages"`
-	Bytes     int64  `json:"bytes"`
-	RewoundTo uint64 `json:"rewound_to,omitempty"`
-}
 
 func (a *app) log() *cobra.Command {
 	var limit int
@@ -54,7 +45,7 @@ Pages are those of the database after the entry, bytes what the entry itself tak
 				if labelled && h.Label == "" {
 					continue
 				}
-				e := entry{pointOf(h.Point), h.Kind, h.By, h.Pages, h.Bytes, h.RewoundTo}
+				e := view.EntryOf(h)
 				if a.json {
 					err = encode(a.stdout, e)
 				} else {
@@ -113,9 +104,9 @@ To look at an earlier point, tonbo query NAME@POINT; to go on from it beside the
 				return err
 			}
 			v := struct {
-				Name   string `json:"name"`
-				Before point  `json:"before"`
-			}{name, pointOf(before)}
+				Name   string     `json:"name"`
+				Before view.Point `json:"before"`
+			}{name, view.PointOf(before)}
 			return a.answer(v, func(w io.Writer) {
 				fmt.Fprintf(w, "%s is rewound to %s; the head was slot %d: tonbo rewind %s@slot:%d undoes this\n", name, plain(args[0][len(name)+1:]), before.Slot, name, before.Slot)
 			})
@@ -189,9 +180,9 @@ Only an owner can do that: the command opens the database, which takes it over, 
 				return err
 			}
 			v := struct {
-				Name  string `json:"name"`
-				Point point  `json:"point"`
-			}{args[0], pointOf(p)}
+				Name  string     `json:"name"`
+				Point view.Point `json:"point"`
+			}{args[0], view.PointOf(p)}
 			return a.answer(v, func(w io.Writer) { fmt.Fprintf(w, "%s@%s is slot %d\n", args[0], plain(args[1]), p.Slot) })
 		},
 	}

@@ -10,21 +10,22 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/internal/view"
 )
 
 // sweep is a tonbo.SweepReport as --json spells it.
 type sweep struct {
-	At        stamp     `json:"at"`
-	DryRun    bool      `json:"dry_run"`
-	Complete  bool      `json:"complete"`  // it came to its end
-	Databases int       `json:"databases"` // that remain, when it is complete
-	TooMany   bool      `json:"too_many"`
-	Done      []swept   `json:"done"`
-	Kept      []string  `json:"kept"`
-	Collected collected `json:"collected"`
-	Keys      int       `json:"idempotency_keys"`
-	Local     int       `json:"local_copies"` // that scratch databases left in --dir
-	Failed    []string  `json:"failed"`
+	At        view.Stamp `json:"at"`
+	DryRun    bool       `json:"dry_run"`
+	Complete  bool       `json:"complete"`  // it came to its end
+	Databases int        `json:"databases"` // that remain, when it is complete
+	TooMany   bool       `json:"too_many"`
+	Done      []swept    `json:"done"`
+	Kept      []string   `json:"kept"`
+	Collected collected  `json:"collected"`
+	Keys      int        `json:"idempotency_keys"`
+	Local     int        `json:"local_copies"` // that scratch databases left in --dir
+	Failed    []string   `json:"failed"`
 }
 
 type swept struct {
@@ -46,7 +47,7 @@ type collected struct {
 func sweepOf(r *tonbo.SweepReport, dry, complete bool) sweep {
 	c := r.Collected
 	s := sweep{
-		At: stamp(time.Now()), DryRun: dry, Complete: complete, Databases: r.Databases, TooMany: r.TooMany, Done: []swept{}, Kept: append([]string{}, r.Kept...), Keys: r.Keys, Local: r.Local, Failed: []string{},
+		At: view.Stamp(time.Now()), DryRun: dry, Complete: complete, Databases: r.Databases, TooMany: r.TooMany, Done: []swept{}, Kept: append([]string{}, r.Kept...), Keys: r.Keys, Local: r.Local, Failed: []string{},
 		Collected: collected{c.Slots, c.Segments, c.Bases, c.Pins, c.Records, c.Bytes, c.Denied},
 	}
 	for _, d := range r.Done {

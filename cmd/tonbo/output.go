@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 	"unicode"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/internal/view"
 )
 
 // answer writes what a command was asked for: v as JSON, or what text writes for people, in columns that are set apart by tabs.
@@ -33,80 +33,13 @@ func encode(w io.Writer, v any) error {
 
 func table(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
-// point is a tonbo.Point as --json spells it.
-type point struct {
-	Point      string `json:"point"` // behind name@point:
-	ID         string `json:"id"`
-	Slot       uint64 `json:"slot"`
-	Generation uint64 `json:"generation"`
-	Time       stamp  `json:"time"`
-	Label      string `json:"label"`
-}
-
-func pointOf(p tonbo.Point) point {
-	return point{p.String(), p.ID, p.Slot, p.Generation, stamp(p.Time), p.Label}
-}
-
-// stamp is a time: null in JSON when there is none.
-type stamp time.Time
-
-// MarshalJSON implements json.Marshaler.
-func (s stamp) MarshalJSON() ([]byte, error) {
-	if time.Time(s).IsZero() {
-		return []byte("null"), nil
-	}
-	return json.Marshal(time.Time(s).UTC().Format(time.RFC3339Nano))
-}
-
-// String is for people: - when there is none.
-func (s stamp) String() string {
-	if time.Time(s).IsZero() {
-		return "-"
-	}
-	return time.Time(s).UTC().Format(time.RFC3339)
-}
-
-// database is a tonbo.Database as --json spells it. Listed ones have no head and no bytes.
+// database is a tonbo.Database as --json spells it.
 type database struct {
-	Name       string            `json:"name"`
-	ID         string            `json:"id"`
-	State      string            `json:"state"`
-	CreatedAt  stamp             `json:"created_at"`
-	CreatedBy  string            `json:"created_by"`
-	ExpiresAt  stamp             `json:"expires_at"`
-	Metadata   map[string]string `json:"metadata"`
-	Protected  bool              `json:"protected"`
-	Frozen     bool              `json:"frozen"`
-	ParentName string            `json:"parent_name,omitempty"`
-	Parent     *parent           `json:"parent,omitempty"`
-	Head       *point            `json:"head,omitempty"`
-	Bytes      *int64            `json:"bytes,omitempty"`
-	Replayed   bool              `json:"replayed,omitempty"`
+	view.Database
+	Replayed bool `json:"replayed,omitempty"`
 }
 
-// parent is the point that a fork began from.
-type parent struct {
-	ID   string `json:"id"`
-	Slot uint64 `json:"slot"`
-}
-
-func databaseOf(d *tonbo.Database) database {
-	out := database{
-		Name: d.Name, ID: d.ID, State: d.State, CreatedAt: stamp(d.CreatedAt), CreatedBy: d.CreatedBy, ExpiresAt: stamp(d.ExpiresAt), Metadata: d.Metadata,
-		Protected: d.Protected, Frozen: d.Frozen, ParentName: d.ParentName, Replayed: d.Replayed,
-	}
-	if out.Metadata == nil {
-		out.Metadata = map[string]string{}
-	}
-	if d.Parent != nil {
-		out.Parent = &parent{d.Parent.ID, d.Parent.Slot}
-	}
-	if d.Head.Slot > 0 {
-		head, bytes := pointOf(d.Head), d.Bytes
-		out.Head, out.Bytes = &head, &bytes
-	}
-	return out
-}
+func databaseOf(d *tonbo.Database) database { return database{view.DatabaseOf(d), d.Replayed} }
 
 // described answers with a database.
 func (a *app) described(d *tonbo.Database) error {

@@ -9,32 +9,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/internal/view"
 )
 
-// usage is a tonbo.Usage as --json spells it.
+// usage is a tonbo.Usage as --json spells it, and what it costs.
 type usage struct {
-	Name            string   `json:"name"` // "": the account
-	Databases       int      `json:"databases"`
-	Creates         int64    `json:"creates"`
-	Opens           int64    `json:"opens"`
-	Commits         int64    `json:"commits"`
-	WriteUnits      int64    `json:"write_units"`
-	BytesShipped    int64    `json:"bytes_shipped"`
-	BytesFetched    int64    `json:"bytes_fetched"`
-	Requests        requests `json:"requests"`
-	StoredBytes     int64    `json:"stored_bytes"`
-	StorageByteDays float64  `json:"storage_byte_days"`
-	Currency        string   `json:"currency,omitempty"`
-	Cost            *cost    `json:"cost,omitempty"`
-	CostOfRuns      *cost    `json:"cost_of_runs,omitempty"` // 30 days of them
-}
-
-type requests struct {
-	Put    int64 `json:"put"`
-	Get    int64 `json:"get"`
-	Head   int64 `json:"head"`
-	List   int64 `json:"list"`
-	Delete int64 `json:"delete"`
+	view.Usage
+	Currency   string `json:"currency,omitempty"`
+	Cost       *cost  `json:"cost,omitempty"`
+	CostOfRuns *cost  `json:"cost_of_runs,omitempty"` // 30 days of them
 }
 
 type cost struct {
@@ -96,11 +79,7 @@ With --price-file it also tells what that costs, by two models: a service that b
 			if err != nil {
 				return err
 			}
-			v := usage{
-				Name: u.Name, Databases: u.Databases, Creates: u.Creates, Opens: u.Opens, Commits: u.Commits, WriteUnits: u.WriteUnits, BytesShipped: u.BytesShipped, BytesFetched: u.BytesFetched,
-				Requests:    requests{u.Requests.Put, u.Requests.Get, u.Requests.Head, u.Requests.List, u.Requests.Delete},
-				StoredBytes: u.StoredBytes, StorageByteDays: u.StorageByteDays,
-			}
+			v := usage{Usage: view.UsageOf(u)}
 			if prices != "" {
 				v.Currency, v.Cost = p.Currency, costOf(u.Cost(p))
 			}
