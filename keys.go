@@ -50,7 +50,7 @@ type APIKey struct {
 	ExpiresAt time.Time // zero: never
 }
 
-// Error is what a server refused, for errors.As. errors.Is finds the kind in it: [ErrUnauthorized], [ErrForbidden], [ErrNotFound], [ErrInvalid].
+// Error is what a server refused, for errors.As. errors.Is finds the kind in it: [ErrUnauthorized], [ErrForbidden], [ErrNotFound], [ErrInvalid], [ErrQuota].
 type Error struct {
 	Code       string // "key_narrowed", "invalid_key", ...: see docs/server.md
 	Status     int    // of HTTP
