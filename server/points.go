@@ -95,7 +95,7 @@ func (s *Server) checkpoint(c *call) error {
 			return err
 		}
 	}
-	release, err := s.slots.take(c.ctx, c.key.ID)
+	release, err := s.slot(c)
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (s *Server) export(c *call) error {
 		c.w.WriteHeader(http.StatusOK)
 		return nil
 	}
-	release, err := s.slots.take(c.ctx, c.key.ID)
+	release, err := s.slot(c)
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func (w *exportWriter) Write(b []byte) (int, error) {
 
 func (s *Server) usage(c *call) error {
 	if c.name() == "" { // a look at everything
-		release, err := s.slots.take(c.ctx, c.key.ID)
+		release, err := s.slot(c)
 		if err != nil {
 			return err
 		}

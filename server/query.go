@@ -32,7 +32,7 @@ func (s *Server) query(c *call) error {
 	if err != nil {
 		return err
 	}
-	release, err := s.slots.take(c.ctx, c.key.ID)
+	release, err := s.slot(c)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/internal/share"
 	"github.com/tonbo-go/tonbo/remote"
 	"github.com/tonbo-go/tonbo/server/internal/access"
 )
@@ -51,7 +52,7 @@ type Server struct {
 	all    []route
 
 	metrics   *metrics
-	slots     *slots
+	slots     *share.Pool
 	crowd     crowd
 	queryTime time.Duration
 	dir       string // for what a checkpoint opens; "": the system's temporary directory
@@ -96,7 +97,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	s := &Server{o: o, client: client, store: client.Remote(), log: o.Logger, metrics: newMetrics(), slots: newSlots(o.Concurrency), queryTime: queryTime, dir: o.Dir}
+	s := &Server{o: o, client: client, store: client.Remote(), log: o.Logger, metrics: newMetrics(), slots: share.New(int64(o.Concurrency)), queryTime: queryTime, dir: o.Dir}
 	if s.dir != "" {
 		if err := os.MkdirAll(s.dir, 0o700); err != nil {
 			return nil, fmt.Errorf("server: Options.Dir: %w", err)

@@ -1,62 +1,27 @@
 package server
 
 import (
-	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/tonbo-go/tonbo/internal/share"
 )
-
-// slots bound the requests that need much memory, disk or time at once: queries, exports, checkpoints, the usage of the account. One key has at most half of them, so that a sandbox does not take them from all others.
-type slots struct {
-	n int
-
-	mu      sync.Mutex
-	taken   int
-	by      map[string]int // key's id
-	changed chan struct{}  // closed and renewed when a slot is given back
-}
-
-func newSlots(n int) *slots {
-	return &slots{n: n, by: map[string]int{}, changed: make(chan struct{})}
-}
 
 // patience is how long a request waits for a slot.
 const patience = 5 * time.Second
 
-// take waits for a slot and returns what gives it back.
-func (s *slots) take(ctx context.Context, key string) (release func(), err error) {
-	t := time.NewTimer(patience)
-	defer t.Stop()
-	for {
-		s.mu.Lock()
-		if s.taken < s.n && s.by[key] < (s.n+1)/2 {
-			s.taken++
-			s.by[key]++
-			s.mu.Unlock()
-			return func() { s.release(key) }, nil
-		}
-		changed := s.changed
-		s.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-t.C:
-			return nil, unavailable("overloaded", "the server is at work on as many queries, exports and checkpoints as it may, or as one key may have", patience)
-		}
+// slot waits for a slot and returns what gives it back. Slots bound the requests that need much memory, disk or time at once: queries, exports, checkpoints, the usage of the account.
+func (s *Server) slot(c *call) (release func(), err error) {
+	h, err := s.slots.Acquire(c.ctx, c.key.ID, 1, patience)
+	if errors.Is(err, share.ErrFull) {
+		return nil, unavailable("overloaded", "the server is at work on as many queries, exports and checkpoints as it may, or as one key may have", patience)
 	}
-}
-
-func (s *slots) release(key string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.taken--
-	if s.by[key]--; s.by[key] == 0 {
-		delete(s.by, key)
+	if err != nil {
+		return nil, err
 	}
-	close(s.changed)
-	s.changed = make(chan struct{})
+	return h.Release, nil
 }
 
 // crowd counts the requests of narrowed keys on the control plane that are under way. Each costs requests to the store for up to Options.Timeout, so without a bound a stolen key collects as many as it has connections.

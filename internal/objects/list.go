@@ -9,6 +9,7 @@ import (
 
 	"github.com/tonbo-go/tonbo/internal/catalog"
 	"github.com/tonbo-go/tonbo/internal/objectwire"
+	"github.com/tonbo-go/tonbo/internal/share"
 	"github.com/tonbo-go/tonbo/remote"
 )
 
@@ -37,13 +38,13 @@ func (x *exchange) list() error {
 	if remote.CheckPrefix(prefix) != nil {
 		return &Refusal{Status: http.StatusBadRequest, Code: objectwire.InvalidKey, Detail: "no object has such a prefix"}
 	}
-	var held *hold
+	var held *share.Hold
 	if limit > fewKeys { // fewer take less than the connection that asks for them
 		var err error
-		if held, err = x.memory.acquire(x.r.Context(), x.c.ID, min(int64(limit)*keyBytes, x.o.MaxMemory/2), x.o.Wait); err != nil {
+		if held, err = x.memory.Acquire(x.r.Context(), x.c.ID, min(int64(limit)*keyBytes, x.o.MaxMemory/2), x.o.Wait); err != nil {
 			return busy()
 		}
-		defer held.release()
+		defer held.Release()
 	}
 	page, more, err := x.page(prefix, after, limit)
 	if err != nil {
@@ -58,7 +59,7 @@ func (x *exchange) list() error {
 		return err
 	}
 	if held != nil {
-		held.shrink(int64(len(body)))
+		held.Shrink(int64(len(body)))
 	}
 	x.w.Header().Set("Content-Type", "application/json")
 	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))

@@ -9,6 +9,7 @@ import (
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/catalog"
 	"github.com/tonbo-go/tonbo/internal/objectwire"
+	"github.com/tonbo-go/tonbo/internal/share"
 	"github.com/tonbo-go/tonbo/remote"
 )
 
@@ -90,7 +91,7 @@ func (c *Caller) Reaches(name string) bool {
 type Handler struct {
 	o      Options
 	store  remote.Store
-	memory *budget
+	memory *share.Pool // bytes of bodies in it
 	rate   *limiter
 	tops   *tops
 	forks  *ancestry
@@ -101,7 +102,7 @@ type Handler struct {
 func New(s remote.Store, o Options) *Handler {
 	o = o.withDefaults()
 	h := &Handler{
-		o: o, store: s, memory: newBudget(o.MaxMemory), rate: newLimiter(o.Rate, o.Now), tops: newTops(s), forks: newAncestry(s), roots: map[string]bool{"db": true, "probe": true},
+		o: o, store: s, memory: share.New(o.MaxMemory), rate: newLimiter(o.Rate, o.Now), tops: newTops(s), forks: newAncestry(s), roots: map[string]bool{"db": true, "probe": true},
 	}
 	for _, prefix := range []string{catalog.RecordPrefix, catalog.EndedPrefix, catalog.AttemptPrefix, catalog.InstancePrefix, catalog.TotalsPrefix} {
 		h.roots[strings.TrimSuffix(prefix, "/")] = true

@@ -44,11 +44,11 @@ func (x *exchange) get() error {
 	if x.r.Method == http.MethodHead {
 		o.Length = 1
 	}
-	held, err := x.memory.acquire(ctx, x.c.ID, o.Length, x.o.Wait)
+	held, err := x.memory.Acquire(ctx, x.c.ID, o.Length, x.o.Wait)
 	if err != nil {
 		return busy()
 	}
-	defer held.release()
+	defer held.Release()
 	first, err := x.store.Get(ctx, x.key, o)
 	switch {
 	case errors.Is(err, remote.ErrNotFound):
@@ -58,7 +58,7 @@ func (x *exchange) get() error {
 	case err != nil:
 		return ofStore(err)
 	}
-	held.shrink(int64(len(first.Body)))
+	held.Shrink(int64(len(first.Body)))
 	// (2) The answer's head.
 	offset, length := remote.GetOptions{Offset: o.Offset, Length: wanted}.Span(first.Size)
 	h := x.w.Header()

@@ -42,11 +42,11 @@ func (x *exchange) put() error {
 	if x.c.Narrowed && x.at.kind == "base" { // it is decoded to be looked at
 		room = min(decodedBase*room, x.o.MaxMemory/2)
 	}
-	held, err := x.memory.acquire(x.r.Context(), x.c.ID, room, x.o.Wait)
+	held, err := x.memory.Acquire(x.r.Context(), x.c.ID, room, x.o.Wait)
 	if err != nil {
 		return busy()
 	}
-	defer held.release()
+	defer held.Release()
 	body, err := x.receive()
 	if err != nil {
 		return err
