@@ -137,21 +137,6 @@ func (k *Keys) change(ctx context.Context, by *Key, id string, next func(*Key, *
 	}
 }
 
-// Get describes a key that by may know of.
-func (k *Keys) Get(ctx context.Context, by *Key, id string) (*Key, error) {
-	if !validID(id) {
-		return nil, ErrNotFound
-	}
-	h, err := k.head(ctx, id, nil)
-	if err != nil {
-		return nil, err
-	}
-	if h == nil || !by.Sees(h.e.key(id)) {
-		return nil, ErrNotFound
-	}
-	return k.listed(h), nil
-}
-
 // States of keys in a listing.
 const (
 	StateActive  = "active"
