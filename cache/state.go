@@ -265,6 +265,9 @@ func (d *Dir) openJournal() (err error) {
 func (d *Dir) Rest() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if len(d.j.spilled) == 0 && d.j.spilled != nil {
+		d.j.spilled = map[uint32]spill{} // a map keeps the room of the most that it has held
+	}
 	if d.file != nil && !d.stale {
 		d.file.Close() // what it holds is written, and synced where it must be
 		d.file = nil

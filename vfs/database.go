@@ -371,11 +371,24 @@ func (d *Database) unshippedGrowth(low, count uint32) []uint32 {
 	return r
 }
 
-// closeFiles gives up our own handles. d.ckpt is held exclusively.
+// closeFiles gives up our own handles, and the room of what is empty. d.ckpt is held exclusively.
 func (d *Database) closeFiles() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closeWAL()
+	// A map keeps the room of the most that it has held.
+	if len(d.wal) == 0 {
+		d.wal = map[uint32]version{}
+	}
+	if len(d.sent) == 0 {
+		d.sent = map[uint32]version{}
+	}
+	if len(d.spilled) == 0 {
+		d.spilled = map[uint32]uint64{}
+	}
+	if len(d.unsaved) == 0 {
+		d.unsaved = map[uint32]struct{}{}
+	}
 	f := d.main
 	d.main = nil
 	if f == nil {
