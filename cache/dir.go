@@ -78,7 +78,7 @@ func Open(root, name string, o Options) (*Dir, error) {
 		}
 	}
 	if err := d.load(name); err != nil {
-		return nil, errors.Join(err, unlockFile(d.lock), d.lock.Close())
+		return nil, errors.Join(err, d.unlock())
 	}
 	return d, nil
 }
@@ -225,26 +225,34 @@ func (d *Dir) Close() error {
 	if d.closed {
 		return nil
 	}
-	d.closed = true
-	var err error
-	if d.file != nil {
-		err = d.file.Close()
-	}
-	return errors.Join(err, unlockFile(d.lock), d.lock.Close())
+	return errors.Join(d.end(), d.unlock())
 }
+
+// end closes the state's file. The lock is held still.
+func (d *Dir) end() error {
+	d.closed = true
+	if d.file == nil {
+		return nil
+	}
+	return d.file.Close()
+}
+
+func (d *Dir) unlock() error { return errors.Join(unlockFile(d.lock), d.lock.Close()) }
 
 // Remove is Close, and all of the directory goes: the database, what is known of it, the lock. Files kept aside stay.
 func (d *Dir) Remove() error {
-	err := d.Reset()
-	if err = errors.Join(err, d.Close()); err != nil {
-		return err
+	if err := d.Reset(); err != nil {
+		return errors.Join(err, d.Close())
 	}
-	for _, n := range []string{stateName, lockName, throwawayName, ""} {
-		if err := os.Remove(filepath.Join(d.path, n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove %s: %w", d.path, err)
-		}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil
 	}
-	return nil
+	if err := d.end(); err != nil {
+		return errors.Join(err, d.unlock())
+	}
+	return d.vanish()
 }
 
 // fault is the test's hook at a step.

@@ -61,39 +61,55 @@ func removeThrowaway(path string, dry bool) (gone bool, err error) {
 	if !marked() {
 		return false, nil
 	}
-	// (1) Nobody has it, and nobody takes it: an Open that comes now gets ErrLocked. Marked still: somebody may have opened it as an ordinary one meanwhile.
+	// (1) Nobody has it, and nobody takes it: an Open that comes now gets ErrLocked.
 	d := &Dir{path: path}
 	if err := d.takeLock(); errors.Is(err, ErrLocked) || errors.Is(err, fs.ErrNotExist) { // or somebody else has removed it
 		return false, nil
 	} else if err != nil {
 		return false, err
 	}
-	empty := false // nothing is left but the directory
-	held := false  // the lock is there still: where a file that is open cannot be removed, and so neither the one of who takes it next
-	defer func() {
-		err = errors.Join(err, unlockFile(d.lock), d.lock.Close())
-		if held {
-			os.Remove(filepath.Join(path, lockName))
+	// (2) Marked still: somebody may have opened it as an ordinary one meanwhile. Or have removed it, and our lock came in the way of the last step.
+	switch gone = marked(); {
+	case gone && dry:
+		return true, d.unlock()
+	case gone, d.bare():
+		if err := d.vanish(); err != nil {
+			return false, err
 		}
-		if empty {
-			os.Remove(path) // not empty: somebody has just begun another one there
+		return gone, nil
+	}
+	return false, d.unlock()
+}
+
+// bare tells whether nothing is in the directory but its lock.
+func (d *Dir) bare() bool {
+	entries, err := os.ReadDir(d.path)
+	return err == nil && len(entries) == 1 && entries[0].Name() == lockName
+}
+
+// vanish removes all that is in the directory, and the directory, and lets go of the lock. Whoever finds the mark beside the removal gets ErrLocked, until the lock is the last thing there; one that takes the lock's place then finds the
+// directory bare, and removes it.
+func (d *Dir) vanish() (err error) {
+	held := false // the lock is there still: where a file that is open cannot be removed, and so neither the one of who takes it next
+	defer func() {
+		failed := err != nil
+		err = errors.Join(err, d.unlock())
+		if held {
+			os.Remove(filepath.Join(d.path, lockName))
+		}
+		if failed {
+			return
+		}
+		if rerr := os.Remove(d.path); !errors.Is(rerr, fs.ErrExist) && !errors.Is(rerr, fs.ErrNotExist) { // not empty: somebody has just begun another one there, or removes it, too
+			err = errors.Join(err, rerr)
 		}
 	}()
-	still := marked()
-	if still && dry {
-		return true, nil
+	entries, err := os.ReadDir(d.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	// (2) What is in it, and the mark at last: should this process die, the next one goes on.
-	entries, err := os.ReadDir(path)
 	if err != nil {
-		return false, err
-	}
-	if !still {
-		if len(entries) == 1 && entries[0].Name() == lockName { // somebody else has removed it meanwhile, and our lock came in the way of the last step
-			empty = true
-			held = os.Remove(filepath.Join(path, lockName)) != nil
-		}
-		return false, nil
+		return err
 	}
 	var names []string
 	for _, e := range entries {
@@ -101,16 +117,16 @@ func removeThrowaway(path string, dry bool) (gone bool, err error) {
 			names = append(names, e.Name())
 		}
 	}
+	// In the order of names, so the database goes before what is known of it. The mark at last: should this process die, the next one goes on.
 	for _, name := range slices.Concat(names, []string{lockName, throwawayName}) {
-		err := os.Remove(filepath.Join(path, name))
+		err := os.Remove(filepath.Join(d.path, name))
 		switch {
 		case err == nil || errors.Is(err, fs.ErrNotExist):
 		case name == lockName:
 			held = true
 		default:
-			return false, fmt.Errorf("remove %s: %w", path, err)
+			return fmt.Errorf("remove %s: %w", d.path, err)
 		}
 	}
-	empty = true
-	return true, nil
+	return nil
 }

@@ -125,3 +125,36 @@ func TestOpenBesideARemovalHasTheDirectoryForItself(t *testing.T) {
 		wg.Wait()
 	}
 }
+
+// Its owner removes it while others look for what the dead have left: nobody fails, and nothing stays.
+func TestOwnersRemovalBesideThatOfOthersIsNoError(t *testing.T) {
+	root := t.TempDir()
+	for range 200 {
+		d, err := cache.Open(root, "d", cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.SetThrowaway(true); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				for range 20 {
+					if _, err := cache.RemoveThrowaways(root, false); err != nil {
+						t.Error("others:", err)
+					}
+				}
+			})
+		}
+		wg.Go(func() {
+			if err := d.Remove(); err != nil {
+				t.Error("owner:", err)
+			}
+		})
+		wg.Wait()
+		if _, err := os.Stat(filepath.Join(root, "d")); !errors.Is(err, os.ErrNotExist) {
+			t.Fatal("it is there still:", err)
+		}
+	}
+}
