@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/tonbo-go/tonbo"
-	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/tonbotest"
 )
 
@@ -155,14 +154,7 @@ func TestOptionsThatCannotBeTouchNoKey(t *testing.T) {
 func TestDamagedDatabaseCanBeReplaced(t *testing.T) {
 	ctx := context.Background()
 	a := newAccount(t)
-	in := ensure(t, a.client(), "k", tonbo.EnsureOptions{})
-	exec(t, in.DB, "CREATE TABLE t(x)")
-	synced(t, in.DB)
-	slot := in.DB.Status().Slot
-	closeDB(t, in.DB)
-	if err := a.store.Delete(ctx, fence.SlotKey(in.Name, slot)); err != nil {
-		t.Fatal(err)
-	}
+	damaged(t, a, "k")
 	c := a.client()
 	if _, err := c.Instances().Ensure(ctx, "k", tonbo.EnsureOptions{}); !errors.Is(err, tonbo.ErrRestarting) {
 		t.Fatalf("damaged: %v", err)

@@ -280,22 +280,29 @@ func TestReplacedDatabaseIsKeptAndItsOwnerFenced(t *testing.T) {
 	}
 }
 
-func TestDamagedDatabaseIsReplacedOnlyWhenAsked(t *testing.T) {
+// damaged gives the key a database that does not open: an entry of its log is lost, with this body.
+func damaged(t *testing.T, a *account, key string) (in *tonbo.Instance, lost string, body []byte) {
+	t.Helper()
 	ctx := context.Background()
-	a := newAccount(t)
-	in := ensure(t, a.client(), "k", tonbo.EnsureOptions{})
+	in = ensure(t, a.client(), key, tonbo.EnsureOptions{})
 	exec(t, in.DB, "CREATE TABLE t(x)")
 	synced(t, in.DB)
-	slot := in.DB.Status().Slot
+	lost = fence.SlotKey(in.Name, in.DB.Status().Slot)
 	closeDB(t, in.DB)
-	lost := fence.SlotKey(in.Name, slot)
 	obj, err := a.store.Get(ctx, lost, remote.GetOptions{})
+	if err == nil {
+		err = a.store.Delete(ctx, lost)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.store.Delete(ctx, lost); err != nil {
-		t.Fatal(err)
-	}
+	return in, lost, obj.Body
+}
+
+func TestDamagedDatabaseIsReplacedOnlyWhenAsked(t *testing.T) {
+	ctx := context.Background()
+	a := newAccount(t)
+	in, lost, body := damaged(t, a, "k")
 	var restarting *tonbo.RestartingError
 	for range 2 {
 		_, err := a.client().Instances().Ensure(ctx, "k", tonbo.EnsureOptions{})
@@ -303,12 +310,12 @@ func TestDamagedDatabaseIsReplacedOnlyWhenAsked(t *testing.T) {
 			t.Fatalf("damaged: %v", err)
 		}
 	}
-	_, err = a.client().Instances().Ensure(ctx, "k", tonbo.EnsureOptions{ReplaceAfter: time.Hour})
+	_, err := a.client().Instances().Ensure(ctx, "k", tonbo.EnsureOptions{ReplaceAfter: time.Hour})
 	if !errors.As(err, &restarting) {
 		t.Errorf("before its time: %v", err)
 	}
 	// Mended, it is the key's database as before.
-	if _, err := a.store.Create(ctx, lost, obj.Body); err != nil {
+	if _, err := a.store.Create(ctx, lost, body); err != nil {
 		t.Fatal(err)
 	}
 	mended := ensure(t, a.client(), "k", tonbo.EnsureOptions{})
