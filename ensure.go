@@ -131,55 +131,23 @@ func (i *Instances) ensure(ctx context.Context, key string, o EnsureOptions) (*I
 		}
 		// (2) Open it, that incarnation and no other.
 		in := instanceOf(key, b)
-		id, ok := fence.ParseID(b.ID)
-		if !ok {
-			return nil, fmt.Errorf("%w: the key's log names database %q", ErrCorrupt, b.ID)
+		id, err := idOf(b)
+		if err != nil {
+			return nil, err
 		}
 		var h *sharing
 		h, in.Started, err = i.start(ctx, key, b, id)
-		switch {
-		case errors.Is(err, fence.ErrNoDatabase), errors.Is(err, ErrNotFound), errors.Is(err, ErrDeleted), errors.Is(err, ErrExpired):
-			// (3) It has ended: the key's next generation. Unless that is what this call has made: the next one would fare no better.
-			if created && errors.Is(err, ErrExpired) {
-				return nil, tooShort(err)
-			}
-			ours, err := i.succeed(ctx, key, b, o, err)
-			if err != nil {
+		if err != nil {
+			if ours, err = i.unopened(ctx, key, b, o, created, err); err != nil {
 				return nil, err
 			}
 			created = created || ours
 			continue
-		case errors.Is(err, ErrKeyBound):
-			// It is another key's, and the log of this one is to say so.
-			if _, _, err := i.append(ctx, key, b, catalog.Binding{Kind: catalog.Release, Generation: b.Generation}); err != nil {
-				return nil, err
-			}
-			continue
-		case errors.Is(err, ErrFrozen):
-			// A Replace that runs at this moment has frozen it: the key has another one then, or will.
-			now, herr := i.bindings(key).Head(ctx)
-			if herr != nil {
-				return nil, herr
-			}
-			if now.Slot == b.Slot {
-				return nil, fmt.Errorf("%w; Thaw it, or Replace it", err)
-			}
-			continue
-		case errors.Is(err, ErrCorrupt), errors.Is(err, ErrRemoteLost):
-			// (4) It does not open. Nothing takes its place unless that was asked for.
-			replaced, ferr := i.failing(ctx, key, b, o, err)
-			if ferr != nil {
-				return nil, ferr
-			}
-			created = created || replaced
-			continue
-		case err != nil:
-			return nil, err
 		}
 		if created {
 			in.Started = Created
 		}
-		// (5) Its version, under the fence.
+		// (3) Its version, under the fence.
 		db := i.lease(id, h)
 		if b.Kind == catalog.Failing {
 			_, _, err = i.append(ctx, key, b, catalog.Binding{Kind: catalog.Bound, Generation: b.Generation, Name: b.Name, ID: b.ID})
@@ -219,6 +187,33 @@ func (i *Instances) which(ctx context.Context, key string, o EnsureOptions) (b *
 		b, ours, err = i.make(ctx, key, b, want{create: o.Create, template: o.Template})
 	}
 	return b, ours, false, err
+}
+
+// unopened does what there is to be done about the database that b names, which did not open because of cause. No error: look again which one the key has. created: this call has made the database; ours: it has made another one now.
+func (i *Instances) unopened(ctx context.Context, key string, b *catalog.Binding, o EnsureOptions, created bool, cause error) (ours bool, err error) {
+	switch {
+	case errors.Is(cause, fence.ErrNoDatabase), errors.Is(cause, ErrNotFound), errors.Is(cause, ErrDeleted), errors.Is(cause, ErrExpired):
+		// It has ended: the key's next generation. Unless that is what this call has made: the next one would fare no better.
+		if created && errors.Is(cause, ErrExpired) {
+			return false, tooShort(cause)
+		}
+		return i.succeed(ctx, key, b, o, cause)
+	case errors.Is(cause, ErrKeyBound):
+		// It is another key's, and the log of this one is to say so.
+		_, _, err := i.append(ctx, key, b, catalog.Binding{Kind: catalog.Release, Generation: b.Generation})
+		return false, err
+	case errors.Is(cause, ErrFrozen):
+		// A Replace that runs at this moment has frozen it: the key has another one then, or will.
+		now, err := i.bindings(key).Head(ctx)
+		if err == nil && now.Slot == b.Slot {
+			err = fmt.Errorf("%w; Thaw it, or Replace it", cause)
+		}
+		return false, err
+	case errors.Is(cause, ErrCorrupt), errors.Is(cause, ErrRemoteLost):
+		// It does not open. Nothing takes its place unless that was asked for.
+		return i.failing(ctx, key, b, o, cause)
+	}
+	return false, cause
 }
 
 // succeed gives the key its next generation, since the database that b names has ended: ended says how.

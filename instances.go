@@ -194,11 +194,20 @@ func (i *Instances) bound(ctx context.Context, key string) (*catalog.Binding, er
 	return b, err
 }
 
-// notAnothers returns ErrKeyBound when the database that b names is another key's. Its own record decides whose it is, since that is swapped atomically: a Bind that died before it could see that it was too late has left b behind.
-func (i *Instances) notAnothers(ctx context.Context, key string, b *catalog.Binding) error {
+// idOf is the ID of the database that b names. [ErrCorrupt]: it is none, and so nobody can tell whether that database has ended.
+func idOf(b *catalog.Binding) (fence.ID, error) {
 	id, ok := fence.ParseID(b.ID)
 	if !ok {
-		return fmt.Errorf("%w: the key's log names database %q", ErrCorrupt, b.ID)
+		return id, fmt.Errorf("%w: the key's log names database %q", ErrCorrupt, b.ID)
+	}
+	return id, nil
+}
+
+// notAnothers returns ErrKeyBound when the database that b names is another key's. Its own record decides whose it is, since that is swapped atomically: a Bind that died before it could see that it was too late has left b behind.
+func (i *Instances) notAnothers(ctx context.Context, key string, b *catalog.Binding) error {
+	id, err := idOf(b)
+	if err != nil {
+		return err
 	}
 	r, err := catalog.Find(ctx, i.c.store, b.Name, id)
 	if errors.Is(err, remote.ErrNotFound) {

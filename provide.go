@@ -51,37 +51,17 @@ func (i *Instances) provide(ctx context.Context, key string, o EnsureOptions) (*
 			continue
 		}
 		// (2) Does it open? That incarnation and no other.
-		started, err := i.opens(ctx, key, b)
-		switch {
-		case errors.Is(err, fence.ErrNoDatabase), errors.Is(err, ErrDeleted), errors.Is(err, ErrExpired):
-			if created && errors.Is(err, ErrExpired) {
-				return nil, tooShort(err)
-			}
-			if ours, err = i.succeed(ctx, key, b, o, err); err != nil {
+		id, err := idOf(b)
+		if err != nil {
+			return nil, err
+		}
+		started, err := i.opens(ctx, key, b, id)
+		if err != nil {
+			if ours, err = i.unopened(ctx, key, b, o, created, err); err != nil {
 				return nil, err
 			}
 			created = created || ours
 			continue
-		case errors.Is(err, ErrKeyBound):
-			if _, _, err := i.append(ctx, key, b, catalog.Binding{Kind: catalog.Release, Generation: b.Generation}); err != nil {
-				return nil, err
-			}
-			continue
-		case errors.Is(err, ErrFrozen): // by a Replace that runs at this moment? The key has another one then
-			now, herr := i.bindings(key).Head(ctx)
-			if herr != nil || now.Slot == b.Slot {
-				return nil, errors.Join(err, herr)
-			}
-			continue
-		case errors.Is(err, ErrCorrupt), errors.Is(err, ErrRemoteLost):
-			replaced, ferr := i.failing(ctx, key, b, o, err)
-			if ferr != nil {
-				return nil, ferr
-			}
-			created = created || replaced
-			continue
-		case err != nil:
-			return nil, err
 		}
 		if b.Kind == catalog.Failing {
 			if _, _, err := i.append(ctx, key, b, catalog.Binding{Kind: catalog.Bound, Generation: b.Generation, Name: b.Name, ID: b.ID}); err != nil {
@@ -97,7 +77,7 @@ func (i *Instances) provide(ctx context.Context, key string, o EnsureOptions) (*
 }
 
 // opens tells whether an Open of the database that b names would come to its pages: its head, its record, and the entries and manifest that it stands on. Without a claim.
-func (i *Instances) opens(ctx context.Context, key string, b *catalog.Binding) (Started, error) {
+func (i *Instances) opens(ctx context.Context, key string, b *catalog.Binding, id fence.ID) (Started, error) {
 	head, r, err := i.c.look(ctx, b.Name)
 	if errors.Is(err, fence.ErrNoDatabase) {
 		return "", i.whyGone(ctx, b, err)
@@ -106,7 +86,7 @@ func (i *Instances) opens(ctx context.Context, key string, b *catalog.Binding) (
 		return "", wrap(b.Name, "open", err)
 	}
 	switch {
-	case head.ID.String() != b.ID:
+	case head.ID != id:
 		return "", i.whyGone(ctx, b, fence.ErrNoDatabase)
 	case r != nil && r.Instance != "" && r.Instance != key:
 		return "", fmt.Errorf("%w: %s is the database of key %s", ErrKeyBound, b.Name, r.Instance)
@@ -115,7 +95,7 @@ func (i *Instances) opens(ctx context.Context, key string, b *catalog.Binding) (
 	case r != nil && (r.State == catalog.Expiring || r.Expired(i.c.o.time())):
 		return "", fmt.Errorf("%w: at %s", ErrExpired, r.ExpiresAt)
 	case head.Frozen:
-		return "", fmt.Errorf("%w; Thaw it, or Replace it", ErrFrozen)
+		return "", ErrFrozen
 	}
 	h, err := i.c.handle(b.Name)
 	if err != nil {

@@ -1,10 +1,12 @@
 package tonbo_test
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/remote"
 	"github.com/tonbo-go/tonbo/remote/mem"
 )
 
@@ -53,5 +55,35 @@ func TestProvideMakesADatabaseAndTakesNothingOver(t *testing.T) {
 	}
 	if _, err := is.Provide(ctx, "customer:1", tonbo.EnsureOptions{Version: "2"}); !errors.Is(err, tonbo.ErrInvalid) {
 		t.Error(err)
+	}
+}
+
+// TestKeyWhoseLogIsDamagedGetsNoOtherDatabase: whether the database has ended that such a log names, nobody can tell.
+func TestKeyWhoseLogIsDamagedGetsNoOtherDatabase(t *testing.T) {
+	ctx := t.Context()
+	a := newAccount(t)
+	c := a.client()
+	in := ensure(t, c, "k", tonbo.EnsureOptions{})
+	closeDB(t, in.DB)
+	page, _, err := a.store.List(ctx, "instances/k/", remote.ListOptions{Max: 1})
+	if err != nil || len(page) != 1 {
+		t.Fatal(page, err)
+	}
+	o, err := a.store.Get(ctx, page[0].Key, remote.GetOptions{})
+	if err == nil {
+		err = a.store.Delete(ctx, page[0].Key)
+	}
+	if err == nil {
+		_, err = a.store.Create(ctx, page[0].Key, bytes.Replace(o.Body, []byte(in.DatabaseID), []byte("x"), 1))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Instances().Ensure(ctx, "k", tonbo.EnsureOptions{})
+	wantIs(t, "Ensure", err, tonbo.ErrCorrupt)
+	_, err = c.Instances().Provide(ctx, "k", tonbo.EnsureOptions{})
+	wantIs(t, "Provide", err, tonbo.ErrCorrupt)
+	if n := must[int](t)(c.Count(ctx, tonbo.Filter{})); n != 1 {
+		t.Errorf("%d databases", n)
 	}
 }
