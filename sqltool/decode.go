@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -38,11 +39,7 @@ func decode(input json.RawMessage, max int, props ...string) (map[string]string,
 		if err != nil || !ok {
 			return nil, &Error{Message: shape}
 		}
-		known := false
-		for _, p := range props {
-			known = known || p == name
-		}
-		if !known {
+		if !slices.Contains(props, name) {
 			return nil, &Error{Message: fmt.Sprintf("unknown property %q: %s", clip(name, 40), shape)}
 		}
 		if _, twice := in[name]; twice {

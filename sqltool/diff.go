@@ -1,6 +1,7 @@
 package sqltool
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,7 +14,7 @@ import (
 
 // Diff returns the tool diff: it tells what has changed in db, which must be a database of c, since a state that [Checkpoint] labelled with the same prefix, or without a label since start: the point that a scratch fork began at, say; nil: there must be a label. tonbo's own tables are left out. Of l, Rows (default 50), Bytes, CellBytes, Time and Memory count; all rows that differ are counted, whatever is shown.
 func Diff(c *tonbo.Client, db *tonbo.DB, prefix string, start tonbo.Source, l Limits) (*Tool, error) {
-	l.Rows = or(l.Rows, 50)
+	l.Rows = cmp.Or(l.Rows, 50)
 	l, err := l.withDefaults()
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package sqltool
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -30,15 +31,15 @@ type Limits struct {
 const maxStatements = 100 // of a call with Limits.Multi
 
 func (l Limits) withDefaults() (Limits, error) {
-	l.Rows = or(l.Rows, 200)
-	l.Bytes = or(l.Bytes, 64<<10)
-	l.CellBytes = or(l.CellBytes, 4<<10)
-	l.Time = or(l.Time, 10*time.Second)
-	l.Steps = or(l.Steps, 1e9)
-	l.Memory = or(l.Memory, 48<<20)
-	l.ValueBytes = or(l.ValueBytes, 512<<10)
-	l.SQLBytes = or(l.SQLBytes, 64<<10)
-	l.GrowBytes = or(l.GrowBytes, 256<<20)
+	l.Rows = cmp.Or(l.Rows, 200)
+	l.Bytes = cmp.Or(l.Bytes, 64<<10)
+	l.CellBytes = cmp.Or(l.CellBytes, 4<<10)
+	l.Time = cmp.Or(l.Time, 10*time.Second)
+	l.Steps = cmp.Or(l.Steps, 1e9)
+	l.Memory = cmp.Or(l.Memory, 48<<20)
+	l.ValueBytes = cmp.Or(l.ValueBytes, 512<<10)
+	l.SQLBytes = cmp.Or(l.SQLBytes, 64<<10)
+	l.GrowBytes = cmp.Or(l.GrowBytes, 256<<20)
 	for name, v := range map[string]int64{"Rows": int64(l.Rows), "Bytes": int64(l.Bytes), "CellBytes": int64(l.CellBytes), "Time": int64(l.Time), "Steps": l.Steps,
 		"ValueBytes": int64(l.ValueBytes), "SQLBytes": int64(l.SQLBytes), "GrowBytes": l.GrowBytes} {
 		if v < 0 {
@@ -52,12 +53,4 @@ func (l Limits) withDefaults() (Limits, error) {
 		return l, fmt.Errorf("%w: Limits.ValueBytes and SQLBytes may be a quarter of Memory at most", tonbo.ErrInvalid)
 	}
 	return l, nil
-}
-
-func or[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
 }

@@ -1,6 +1,7 @@
 package sqltool
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,7 +14,7 @@ const maxLabel = 4 << 10 // bytes of input
 
 // DescribeSchema returns the tool describe_schema of db: the SQL of its tables, views, indexes and triggers, tonbo's own left out, in the form of a query's result. It takes no input. Of l, Time, Memory and Bytes count; Rows has a default of 5,000, Bytes of 256 KiB.
 func DescribeSchema(db *tonbo.DB, l Limits) (*Tool, error) {
-	l.Rows, l.Bytes, l.CellBytes = or(l.Rows, 5000), or(l.Bytes, 256<<10), or(l.CellBytes, 32<<10)
+	l.Rows, l.Bytes, l.CellBytes = cmp.Or(l.Rows, 5000), cmp.Or(l.Bytes, 256<<10), cmp.Or(l.CellBytes, 32<<10)
 	l.ReadOnly, l.Multi, l.SyncEach = true, false, false
 	l, err := l.withDefaults()
 	if err != nil {

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,7 +79,7 @@ func New(c *tonbo.Client, db *tonbo.DB, o Options) (*Server, error) {
 		return nil, err
 	}
 	s.base, s.end = context.WithCancelCause(context.Background())
-	s.mcp = mcp.NewServer(&mcp.Implementation{Name: "tonbo", Title: "A SQLite database", Version: or(o.Version, "(devel)")}, &mcp.ServerOptions{
+	s.mcp = mcp.NewServer(&mcp.Implementation{Name: "tonbo", Title: "A SQLite database", Version: cmp.Or(o.Version, "(devel)")}, &mcp.ServerOptions{
 		Instructions: s.instructions(),
 		Logger:       o.Logger,
 		Capabilities: &mcp.ServerCapabilities{}, // what there is follows from what is added
@@ -90,13 +91,6 @@ func New(c *tonbo.Client, db *tonbo.DB, o Options) (*Server, error) {
 	s.addResources()
 	s.mcp.AddReceivingMiddleware(s.guard)
 	return s, nil
-}
-
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 // makeTools makes those that are offered.
