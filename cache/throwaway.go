@@ -22,8 +22,6 @@ func (d *Dir) SetThrowaway(on bool) error {
 		err = syncDir(d.path) // after a power cut it must not be there again: what is committed from here on is worth something
 	} else if errors.Is(err, fs.ErrNotExist) {
 		err = nil
-	} else if err == nil {
-		err = syncDir(d.path) // a mark that came back after a power failure would take with it what is committed from here on
 	}
 	if err != nil {
 		return unusable(d.path, err)
