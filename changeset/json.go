@@ -25,7 +25,7 @@ type setJSON struct {
 }
 
 // MarshalJSON loses nothing. In rows, text is a string, NULL null, an integer a number without and a real one with a point or an exponent; what other readers of JSON would
-// round or refuse is an object: {"integer":"9007199254740993"}, {"real":"Inf"}, {"blob":"<base64>"}, and {"text":"<base64>"} for a text that is not UTF-8.
+// round or refuse is an object: {"integer":"9007199254740993"}, {"real":"+Inf"}, {"blob":"<base64>"}, and {"text":"<base64>"} for a text that is not UTF-8.
 func (s *Set) MarshalJSON() ([]byte, error) {
 	for i := range s.Tables {
 		if s.Tables[i].Omitted != nil {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/tonbo-go/tonbo/internal/view"
 	"github.com/tonbo-go/tonbo/server/internal/access"
 )
 
@@ -65,10 +66,10 @@ func (s *Server) listKeys(c *call) error {
 		return err
 	}
 	var answer struct {
-		Data []keyView `json:"data"`
-		Next string    `json:"next_cursor,omitempty"`
+		Data []view.Key `json:"data"`
+		Next string     `json:"next_cursor,omitempty"`
 	}
-	answer.Data = []keyView{}
+	answer.Data = []view.Key{}
 	for _, k := range keys {
 		answer.Data = append(answer.Data, viewKey(k, ""))
 	}

@@ -16,7 +16,7 @@ func (s *Server) getInstance(c *call) error {
 	if !c.key.Reaches(in.Name) {
 		return notFound()
 	}
-	return c.data(http.StatusOK, viewInstance(in))
+	return c.data(http.StatusOK, view.InstanceOf(in))
 }
 
 func (s *Server) bindInstance(c *call) error {
@@ -36,7 +36,7 @@ func (s *Server) bindInstance(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.data(http.StatusOK, viewInstance(in))
+	return c.data(http.StatusOK, view.InstanceOf(in))
 }
 
 func (s *Server) updateInstance(c *call) error {
@@ -94,7 +94,7 @@ func (s *Server) ensureInstance(c *call) error {
 	if in.Started == tonbo.Created {
 		status = http.StatusCreated
 	}
-	return c.data(status, viewInstance(in))
+	return c.data(status, view.InstanceOf(in))
 }
 
 func (s *Server) replaceInstance(c *call) error {
@@ -121,5 +121,5 @@ func (s *Server) replaceInstance(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.data(http.StatusCreated, viewInstance(in))
+	return c.data(http.StatusCreated, view.InstanceOf(in))
 }

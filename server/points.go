@@ -72,10 +72,7 @@ func (s *Server) rewind(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.data(http.StatusOK, struct {
-		Name   string     `json:"name"`
-		Before view.Point `json:"before"`
-	}{c.name(), view.PointOf(before)})
+	return c.data(http.StatusOK, view.Rewound{Name: c.name(), Before: view.PointOf(before)})
 }
 
 // checkpoint labels the head. Only an owner can: the server takes the database over for that, and refuses while somebody else has it.
@@ -104,10 +101,7 @@ func (s *Server) checkpoint(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.data(http.StatusCreated, struct {
-		Name  string     `json:"name"`
-		Point view.Point `json:"point"`
-	}{c.name(), view.PointOf(p)})
+	return c.data(http.StatusCreated, view.Labelled{Name: c.name(), Point: view.PointOf(p)})
 }
 
 // label opens the database in a directory of its own, so that requests about one name do not wait for each other and nothing stays.

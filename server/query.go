@@ -49,7 +49,11 @@ func (s *Server) query(c *call) error {
 	case err != nil:
 		return err
 	}
-	return c.data(http.StatusOK, out)
+	rows, err := rowsOf(out)
+	if err != nil {
+		return err
+	}
+	return c.data(http.StatusOK, rows)
 }
 
 func (s *Server) runQuery(ctx context.Context, name string, point tonbo.At, sql string) (out json.RawMessage, err error) {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -13,55 +14,12 @@ import (
 
 // What answers are made of beside package view, and what bodies are read into.
 
-type instanceView struct {
-	Key        string        `json:"key"`
-	Name       string        `json:"name"`
-	DatabaseID string        `json:"database_id"`
-	Generation uint64        `json:"generation"`
-	Started    tonbo.Started `json:"started,omitempty"`
-}
-
-func viewInstance(in *tonbo.Instance) instanceView {
-	return instanceView{in.Key, in.Name, in.DatabaseID, in.Generation, in.Started}
-}
-
-type keyView struct {
-	ID        string     `json:"id"`
-	Name      string     `json:"name"`
-	Secret    string     `json:"secret,omitempty"` // when it is made or rotated, and never again
-	Role      string     `json:"role"`
-	Identity  identity   `json:"identity"`
-	Narrowed  bool       `json:"narrowed"`
-	Databases []string   `json:"databases"`
-	Prefixes  []string   `json:"database_prefixes"`
-	ReadOnly  bool       `json:"read_only"`
-	State     string     `json:"state"`
-	CreatedAt view.Stamp `json:"created_at"`
-	CreatedBy string     `json:"created_by"`
-	RotatedAt view.Stamp `json:"rotated_at"`
-	ExpiresAt view.Stamp `json:"expires_at"`
-}
-
-type identity struct {
-	ID   string `json:"id"`
-	Kind string `json:"kind"`
-}
-
-func viewKey(k *access.Key, secret string) keyView {
-	v := keyView{
-		ID: k.ID, Name: k.Name, Secret: secret, Role: string(k.Role), Identity: identity(k.Identity), Narrowed: k.Narrow, Databases: k.Databases, Prefixes: k.Prefixes, ReadOnly: k.ReadOnly, State: k.State,
-		CreatedAt: view.Stamp(k.CreatedAt), CreatedBy: k.CreatedBy, RotatedAt: view.Stamp(k.RotatedAt), ExpiresAt: view.Stamp(k.ExpiresAt),
-	}
-	if v.Databases == nil {
-		v.Databases = []string{}
-	}
-	if v.Prefixes == nil {
-		v.Prefixes = []string{}
-	}
-	if v.State == "" {
-		v.State = access.StateActive
-	}
-	return v
+// viewKey tells of a key, with its secret when it was made or rotated just now.
+func viewKey(k *access.Key, secret string) view.Key {
+	return view.KeyOf(&tonbo.APIKey{
+		ID: k.ID, Name: k.Name, Secret: secret, Role: string(k.Role), Identity: k.Identity.ID, Agent: k.Identity.Kind == access.Agent, Narrowed: k.Narrow, Databases: k.Databases, Prefixes: k.Prefixes, ReadOnly: k.ReadOnly,
+		State: cmp.Or(k.State, access.StateActive), CreatedAt: k.CreatedAt, CreatedBy: k.CreatedBy, RotatedAt: k.RotatedAt, ExpiresAt: k.ExpiresAt,
+	})
 }
 
 // optional is a field of which absent and null are different things.

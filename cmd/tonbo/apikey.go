@@ -12,32 +12,8 @@ import (
 	"github.com/tonbo-go/tonbo/internal/view"
 )
 
-// apiKey is a tonbo.APIKey as --json spells it: as the server does, but for the identity.
-type apiKey struct {
-	ID        string     `json:"id"`
-	Name      string     `json:"name"`
-	Secret    string     `json:"secret,omitempty"`
-	Role      string     `json:"role"`
-	Identity  string     `json:"identity"`
-	Agent     bool       `json:"agent"`
-	Narrowed  bool       `json:"narrowed"`
-	Databases []string   `json:"databases"`
-	Prefixes  []string   `json:"database_prefixes"`
-	ReadOnly  bool       `json:"read_only"`
-	State     string     `json:"state"`
-	CreatedAt view.Stamp `json:"created_at"`
-	CreatedBy string     `json:"created_by"`
-	RotatedAt view.Stamp `json:"rotated_at"`
-	ExpiresAt view.Stamp `json:"expires_at"`
-}
-
-func apiKeyOf(k *tonbo.APIKey) apiKey {
-	return apiKey{k.ID, k.Name, k.Secret, k.Role, k.Identity, k.Agent, k.Narrowed, append([]string{}, k.Databases...), append([]string{}, k.Prefixes...), k.ReadOnly, k.State,
-		view.Stamp(k.CreatedAt), k.CreatedBy, view.Stamp(k.RotatedAt), view.Stamp(k.ExpiresAt)}
-}
-
 // reach says in one column what the key reaches.
-func (k apiKey) reach() string {
+func reach(k view.Key) string {
 	r := "everything"
 	if k.Narrowed {
 		r = "nothing any more"
@@ -58,13 +34,13 @@ func (k apiKey) reach() string {
 
 // madeKey answers with a key and its secret.
 func (a *app) madeKey(k *tonbo.APIKey) error {
-	v := apiKeyOf(k)
+	v := view.KeyOf(k)
 	return a.answer(v, func(w io.Writer) {
 		fmt.Fprintf(w, "id\t%s\n", v.ID)
 		fmt.Fprintf(w, "name\t%s\n", plain(v.Name))
 		fmt.Fprintf(w, "role\t%s\n", v.Role)
-		fmt.Fprintf(w, "acts as\t%s\n", plain(v.Identity))
-		fmt.Fprintf(w, "reaches\t%s\n", plain(v.reach()))
+		fmt.Fprintf(w, "acts as\t%s\n", plain(v.Identity.ID))
+		fmt.Fprintf(w, "reaches\t%s\n", plain(reach(v)))
 		fmt.Fprintf(w, "expires\t%s\n", v.ExpiresAt)
 		fmt.Fprintf(w, "secret\t%s\tthis is the only time that it is shown\n", v.Secret)
 	})
@@ -148,14 +124,14 @@ func (a *app) listKeys() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				v := apiKeyOf(key)
+				v := view.KeyOf(key)
 				if a.json {
 					if err := encode(a.stdout, v); err != nil {
 						return err
 					}
 					continue
 				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", v.ID, plain(v.Name), v.State, v.Role, plain(v.Identity), plain(v.reach()), v.ExpiresAt)
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", v.ID, plain(v.Name), v.State, v.Role, plain(v.Identity.ID), plain(reach(v)), v.ExpiresAt)
 			}
 			return t.Flush()
 		},

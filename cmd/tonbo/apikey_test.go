@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/internal/view"
 	"github.com/tonbo-go/tonbo/remote/mem"
 	"github.com/tonbo-go/tonbo/server"
 )
@@ -58,9 +59,9 @@ func TestKeysAreMadeListedRotatedAndRevoked(t *testing.T) {
 	s := newServerShell(t)
 	s.ok("database", "create", "run-42")
 	s.ok("database", "create", "other")
-	var k apiKey
+	var k view.Key
 	s.document(&k, "api-key", "create", "run-sandboxes", "--database-prefix", "run-")
-	if k.Secret == "" || !k.Narrowed || k.reach() != "run-*" || k.State != "active" {
+	if k.Secret == "" || !k.Narrowed || reach(k) != "run-*" || k.State != "active" {
 		t.Errorf("made %+v", k)
 	}
 	contains(t, s.ok("api-key", "create", "run-42-sandbox", "--database", "run-42", "--read-only", "--ttl", "1d"), "reaches  run-42, read-only\n", "secret   tbo_")
@@ -89,7 +90,7 @@ func TestKeysAreMadeListedRotatedAndRevoked(t *testing.T) {
 		contains(t, r.err, c.says)
 	}
 	s.withKey(owner)
-	var rotated apiKey
+	var rotated view.Key
 	s.document(&rotated, "api-key", "rotate", k.ID)
 	if rotated.Secret == "" || rotated.Secret == k.Secret {
 		t.Errorf("rotated %+v", rotated)

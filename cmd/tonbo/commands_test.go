@@ -27,7 +27,7 @@ func contains(t *testing.T, text string, all ...string) {
 
 func TestDatabasesAreCreatedFoundChangedAndDeleted(t *testing.T) {
 	s := newShell(t)
-	var d database
+	var d view.Database
 	contains(t, s.ok("database", "create", "run-42", "--ttl", "1h", "--metadata", "task=42"), "name      run-42\n", "state     active\n", "metadata  task=42\n", "expires   20")
 	s.document(&d, "database", "create", "run-43", "--metadata", "task=43", "--metadata", "kind=a b", "--protected", "--idempotency-key", "k", "--page-size", "8192")
 	if d.Name != "run-43" || d.State != "active" || !d.Protected || d.Metadata["kind"] != "a b" || len(d.ID) != 32 || d.Head.Slot != 1 {
@@ -78,7 +78,7 @@ func TestDatabasesAreCreatedFoundChangedAndDeleted(t *testing.T) {
 		t.Errorf("updated %+v", d)
 	}
 	contains(t, s.ok("database", "freeze", "run-43"), "active, frozen")
-	d = database{}
+	d = view.Database{}
 	s.document(&d, "database", "thaw", "run-43")
 	if d.Frozen {
 		t.Errorf("thawed %+v", d)
@@ -133,7 +133,7 @@ func TestExportsAndImportsArePlainFiles(t *testing.T) {
 	}
 
 	contains(t, s.ok("database", "import", "golden", file, "--frozen"), "active, frozen")
-	var d database
+	var d view.Database
 	s.document(&d, "database", "import", "golden-2", file, "--metadata", "a=b")
 	if d.Name != "golden-2" || d.Metadata["a"] != "b" {
 		t.Errorf("imported %+v", d)
@@ -335,7 +335,7 @@ func TestQueryOnlyReads(t *testing.T) {
 func TestInstancesHaveOneDatabaseForEachKey(t *testing.T) {
 	s := newShell(t)
 	s.agent()
-	var in instance
+	var in view.Instance
 	contains(t, s.ok("instance", "ensure", "customer-7", "--ttl", "7d", "--metadata", "a=b"), "database    customer-7\n", "started     created\n")
 	s.document(&in, "instance", "ensure", "customer-7")
 	if in.Name != "customer-7" || in.Generation != 1 || in.Started != "resumed" {
@@ -362,7 +362,7 @@ func TestInstancesHaveOneDatabaseForEachKey(t *testing.T) {
 	first := in.DatabaseID
 
 	contains(t, s.ok("instance", "replace", "customer-7", "--template", "run-42"), "generation  2\n", "customer-7.g2\n")
-	in = instance{}
+	in = view.Instance{}
 	s.document(&in, "instance", "replace", "customer-7", "--from", "slot:1", "--delete-old", "--yes")
 	if in.Generation != 3 || in.DatabaseID == first || in.Name != "customer-7.g3" {
 		t.Errorf("replaced %+v", in)
@@ -382,7 +382,7 @@ func TestInstancesHaveOneDatabaseForEachKey(t *testing.T) {
 		t.Errorf("released %+v", released)
 	}
 	contains(t, s.ok("instance", "adopt", "customer-7", "run-42"), "database    run-42\n")
-	in = instance{}
+	in = view.Instance{}
 	s.document(&in, "instance", "adopt", "customer-7", "run-42")
 	if in.Name != "run-42" || in.Generation != 4 {
 		t.Errorf("adopted %+v", in)

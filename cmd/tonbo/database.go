@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/internal/view"
 )
 
 func (a *app) database() *cobra.Command {
@@ -85,14 +86,14 @@ func (a *app) list() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				v := databaseOf(d)
+				v := view.DatabaseOf(d)
 				if a.json {
 					if err := encode(a.stdout, v); err != nil {
 						return err
 					}
 					continue
 				}
-				fmt.Fprintf(t, "%s\t%s%s\t%s\t%s\t%s\n", v.Name, v.State, v.marks(), v.CreatedAt, v.ExpiresAt, spellPairs(v.Metadata))
+				fmt.Fprintf(t, "%s\t%s%s\t%s\t%s\t%s\n", v.Name, v.State, marks(v), v.CreatedAt, v.ExpiresAt, spellPairs(v.Metadata))
 			}
 			return t.Flush()
 		},

@@ -103,10 +103,7 @@ To look at an earlier point, tonbo query NAME@POINT; to go on from it beside the
 			if err != nil {
 				return err
 			}
-			v := struct {
-				Name   string     `json:"name"`
-				Before view.Point `json:"before"`
-			}{name, view.PointOf(before)}
+			v := view.Rewound{Name: name, Before: view.PointOf(before)}
 			return a.answer(v, func(w io.Writer) {
 				fmt.Fprintf(w, "%s is rewound to %s; the head was slot %d: tonbo rewind %s@slot:%d undoes this\n", name, plain(args[0][len(name)+1:]), before.Slot, name, before.Slot)
 			})
@@ -179,10 +176,7 @@ Only an owner can do that: the command opens the database, which takes it over, 
 			if err = errors.Join(err, db.Close()); err != nil {
 				return err
 			}
-			v := struct {
-				Name  string     `json:"name"`
-				Point view.Point `json:"point"`
-			}{args[0], view.PointOf(p)}
+			v := view.Labelled{Name: args[0], Point: view.PointOf(p)}
 			return a.answer(v, func(w io.Writer) { fmt.Fprintf(w, "%s@%s is slot %d\n", args[0], plain(args[1]), p.Slot) })
 		},
 	}

@@ -10,20 +10,11 @@ import (
 
 	"github.com/tonbo-go/tonbo"
 	"github.com/tonbo-go/tonbo/internal/spelling"
+	"github.com/tonbo-go/tonbo/internal/view"
 )
 
-// instance is a tonbo.Instance as --json spells it.
-type instance struct {
-	Key        string        `json:"key"`
-	Name       string        `json:"name"`
-	DatabaseID string        `json:"database_id"`
-	Generation uint64        `json:"generation"`
-	Version    string        `json:"version,omitempty"` // only of one that was opened
-	Started    tonbo.Started `json:"started,omitempty"`
-}
-
-func (a *app) describedInstance(in *tonbo.Instance, started tonbo.Started) error {
-	v := instance{in.Key, in.Name, in.DatabaseID, in.Generation, in.Version, started}
+func (a *app) describedInstance(in *tonbo.Instance) error {
+	v := view.InstanceOf(in)
 	return a.answer(v, func(w io.Writer) {
 		fmt.Fprintf(w, "key\t%s\n", v.Key)
 		fmt.Fprintf(w, "database\t%s\n", orDash(v.Name))
@@ -80,7 +71,8 @@ To find out whether it opens, the command opens it, which takes it over, and clo
 					return err
 				}
 				if in != nil && (expect == "" || in.DatabaseID == expect) { // if it is another one, Ensure says so before it opens anything
-					return a.describedInstance(in, tonbo.Running)
+					in.Started = tonbo.Running
+					return a.describedInstance(in)
 				}
 			}
 			in, err := is.Ensure(ctx, args[0], tonbo.EnsureOptions{Create: create.options(), Template: template, ExpectID: expect})
@@ -90,7 +82,7 @@ To find out whether it opens, the command opens it, which takes it over, and clo
 			if err := in.DB.Close(); err != nil {
 				return err
 			}
-			return a.describedInstance(in, in.Started)
+			return a.describedInstance(in)
 		},
 	}
 	create.add(cmd.Flags(), false, true)
@@ -140,7 +132,7 @@ func (a *app) getInstance() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.describedInstance(in, "")
+			return a.describedInstance(in)
 		},
 	}
 }
@@ -160,7 +152,7 @@ func (a *app) adopt() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.describedInstance(in, "")
+			return a.describedInstance(in)
 		},
 	}
 }
@@ -220,7 +212,7 @@ With --delete-old it is deleted, which cannot be undone: that asks on a terminal
 			if err != nil {
 				return err
 			}
-			return a.describedInstance(in, "")
+			return a.describedInstance(in)
 		},
 	}
 	f := cmd.Flags()

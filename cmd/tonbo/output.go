@@ -33,21 +33,13 @@ func encode(w io.Writer, v any) error {
 
 func table(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
-// database is a tonbo.Database as --json spells it.
-type database struct {
-	view.Database
-	Replayed bool `json:"replayed,omitempty"`
-}
-
-func databaseOf(d *tonbo.Database) database { return database{view.DatabaseOf(d), d.Replayed} }
-
 // described answers with a database.
 func (a *app) described(d *tonbo.Database) error {
-	v := databaseOf(d)
+	v := view.DatabaseOf(d)
 	return a.answer(v, func(w io.Writer) {
 		fmt.Fprintf(w, "name\t%s\n", v.Name)
 		fmt.Fprintf(w, "id\t%s\n", v.ID)
-		fmt.Fprintf(w, "state\t%s%s\n", v.State, v.marks())
+		fmt.Fprintf(w, "state\t%s%s\n", v.State, marks(v))
 		fmt.Fprintf(w, "created\t%s by %s\n", v.CreatedAt, plain(v.CreatedBy))
 		fmt.Fprintf(w, "expires\t%s\n", v.ExpiresAt)
 		if len(v.Metadata) > 0 {
@@ -64,7 +56,7 @@ func (a *app) described(d *tonbo.Database) error {
 }
 
 // marks are what is unusual about a database, behind its state.
-func (d *database) marks() string {
+func marks(d view.Database) string {
 	s := ""
 	if d.Frozen {
 		s += ", frozen"

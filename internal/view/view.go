@@ -1,4 +1,4 @@
-// Package view is the JSON in which databases, points and usage are told: one form for the command line's --json and the server's answers.
+// Package view is the JSON in which databases, points, rows, instances, keys and usage are told: one form for the command line's --json and the server's answers.
 package view
 
 import (
@@ -75,6 +75,7 @@ type Database struct {
 	Parent     *Parent           `json:"parent,omitempty"`
 	Head       *Point            `json:"head,omitempty"`
 	Bytes      *int64            `json:"bytes,omitempty"`
+	Replayed   bool              `json:"replayed,omitempty"` // made by an earlier request with the same idempotency key
 }
 
 // Parent is the point that a fork began from.
@@ -87,6 +88,7 @@ type Parent struct {
 func DatabaseOf(d *tonbo.Database) Database {
 	v := Database{
 		Name: d.Name, ID: d.ID, State: d.State, CreatedAt: Stamp(d.CreatedAt), CreatedBy: d.CreatedBy, ExpiresAt: Stamp(d.ExpiresAt), Metadata: d.Metadata, Protected: d.Protected, Frozen: d.Frozen, ParentName: d.ParentName,
+		Replayed: d.Replayed,
 	}
 	if v.Metadata == nil {
 		v.Metadata = map[string]string{}
