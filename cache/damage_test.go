@@ -171,6 +171,9 @@ func TestDamageIsFoundAndNothingIsChanged(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			root := c.root(t)
+			if fi, err := os.Stat(file(root, "db-shm")); err == nil && fi.IsDir() && c.reason == "up to byte" {
+				t.Skip("built with sqlite3_dotlk: SQLite's index of the log, which says how far it reached, is in no file")
+			}
 			before := contents(t, root)
 			_, rec := recoverDir(t, root)
 			if len(rec.Damaged) == 0 {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,8 +48,12 @@ const (
 	dbName    = "db"
 )
 
-// contentNames are what belongs to the database file itself. db-journal is never written by us: a leftover would be played back by SQLite.
-var contentNames = []string{dbName + "-wal", dbName + "-shm", dbName + "-journal", "present", dbName}
+// besideNames are what SQLite may have beside the database file. db-journal is never written by us: a leftover would be played back. db.lock is how the driver locks
+// when it is built with sqlite3_dotlk, where -shm is an empty directory: a killed process leaves it, and another one that has its pid would keep it for good.
+var besideNames = []string{dbName + "-wal", dbName + "-shm", dbName + "-journal", dbName + ".lock"}
+
+// contentNames are what belongs to the database file itself.
+var contentNames = append(slices.Clone(besideNames), "present", dbName)
 
 // Open makes (mode 0700) and locks the directory of the database name under root; see escape for its name there.
 //

@@ -146,8 +146,8 @@ func (d *Dir) recover(ctx context.Context, newer []Shipped) (*Recovery, error) {
 	if wal != nil {
 		wal.Close() // Windows removes no open file
 	}
-	for _, n := range []string{"-wal", "-shm", "-journal"} {
-		if err := os.Remove(d.Path() + n); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, n := range besideNames {
+		if err := os.Remove(filepath.Join(d.path, n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 		if err := d.fault("recover:removed"); err != nil {
@@ -165,8 +165,10 @@ func (d *Dir) skip(rec *Recovery, newer []Shipped) bool {
 	if fi, err := os.Stat(d.WALPath()); err == nil && fi.Size() > 0 {
 		return false
 	}
-	if _, err := os.Stat(d.Path() + "-journal"); err == nil {
-		return false
+	for _, n := range []string{"-journal", ".lock"} {
+		if _, err := os.Stat(d.Path() + n); err == nil {
+			return false
+		}
 	}
 	now, err := identify(d.Path())
 	s := d.j.state

@@ -1,7 +1,11 @@
 package cache_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -161,5 +165,22 @@ func TestUnshippedCommitsSurviveAKill(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// TestLockFileOfAKilledProcessIsRemoved: the driver's, when it is built with sqlite3_dotlk. It names a process that is alive, but another one.
+func TestLockFileOfAKilledProcessIsRemoved(t *testing.T) {
+	l := newLive(t, 4096)
+	l.exec(insert("t", 1, 10, 280))
+	root := l.crash()
+	lock := filepath.Join(root, dbOf, "db.lock")
+	if err := os.WriteFile(lock, []byte("1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, rec := recoverDir(t, root); len(rec.Damaged) > 0 {
+		t.Errorf("damaged: %s", rec.Reason)
+	}
+	if _, err := os.Lstat(lock); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is left: %v", err)
 	}
 }
