@@ -290,9 +290,11 @@ func BenchmarkRemoteHydrationThroughAServer(b *testing.B) {
 	benchDatabase(b, direct, 200)
 	through := &account{t: b, store: srv.client(b, srv.key(b, `{"name": "k", "databases": ["bench"]}`))}
 	var took [2][]time.Duration
+	var used [2]time.Duration // of processors, by all: sandbox, server, store
 	b.ResetTimer()
 	for range b.N {
 		for i, a := range []*account{direct, through} {
+			own, others := cpuTimes()
 			o := a.machine()
 			o.SharedCache = -1
 			start := time.Now()
@@ -304,6 +306,8 @@ func BenchmarkRemoteHydrationThroughAServer(b *testing.B) {
 				b.Fatal(err)
 			}
 			took[i] = append(took[i], time.Since(start))
+			own2, others2 := cpuTimes()
+			used[i] += own2 + others2 - own - others
 			closeDB(b, db)
 			os.RemoveAll(o.Dir)
 		}
@@ -313,5 +317,9 @@ func BenchmarkRemoteHydrationThroughAServer(b *testing.B) {
 	b.ReportMetric(d, "direct-ms")
 	b.ReportMetric(s, "server-ms")
 	b.ReportMetric(d/s, "of-direct")
+	if used[1] > 0 {
+		b.ReportMetric(used[0].Seconds()/used[1].Seconds(), "cpu-of-direct")
+		b.ReportMetric(used[1].Seconds()*1e3/float64(b.N), "server-cpu-ms")
+	}
 	b.ReportMetric(0, "ns/op")
 }

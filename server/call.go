@@ -145,6 +145,16 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// ReadFrom lets net/http take a file as it is.
+func (w *recorder) ReadFrom(r io.Reader) (int64, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	n, err := io.Copy(w.ResponseWriter, r)
+	w.bytes += n
+	return n, err
+}
+
 // Unwrap is http.ResponseController's way to the writer beneath.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 

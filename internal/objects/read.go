@@ -3,10 +3,12 @@ package objects
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tonbo-go/tonbo/internal/objectwire"
@@ -49,6 +51,10 @@ func (x *exchange) get() error {
 		return busy()
 	}
 	defer held.Release()
+	if body, info := x.stream(o, wanted); body != nil {
+		defer body.Close()
+		return x.hand(remote.Object{Info: info}, body, o.Offset, wanted, ranged)
+	}
 	first, err := x.store.Get(ctx, x.key, o)
 	switch {
 	case errors.Is(err, remote.ErrNotFound):
@@ -59,8 +65,13 @@ func (x *exchange) get() error {
 		return ofStore(err)
 	}
 	held.Shrink(int64(len(first.Body)))
+	return x.hand(first, nil, o.Offset, wanted, ranged)
+}
+
+// hand answers with wanted bytes from an offset on, 0: all. The first of them are in first, or else they come from a stream.
+func (x *exchange) hand(first remote.Object, body io.ReadCloser, offset, wanted int64, ranged bool) error {
 	// (2) The answer's head.
-	offset, length := remote.GetOptions{Offset: o.Offset, Length: wanted}.Span(first.Size)
+	offset, length := remote.GetOptions{Offset: offset, Length: wanted}.Span(first.Size)
 	h := x.w.Header()
 	h.Set("Etag", objectwire.Quote(first.ETag))
 	h.Set("Last-Modified", first.Time.UTC().Format(http.TimeFormat))
@@ -82,24 +93,98 @@ func (x *exchange) get() error {
 		return nil
 	}
 	// (3) The body. Cut short, net/http closes the connection: fewer bytes than announced are an error there, never an end.
-	body := first.Body[:min(int64(len(first.Body)), length)]
-	for {
-		if len(body) == 0 && length > 0 {
+	if body == nil {
+		part := first.Body[:min(int64(len(first.Body)), length)]
+		if len(part) == 0 && length > 0 || !x.write(part) {
 			return nil
 		}
-		if _, err := x.w.Write(body); err != nil {
-			return nil
+		offset, length = offset+int64(len(part)), length-int64(len(part))
+		if length > 0 {
+			if body, _ = x.stream(remote.GetOptions{Offset: offset, Length: length, IfMatch: first.ETag}, length); body != nil {
+				defer body.Close()
+			}
 		}
-		offset += int64(len(body))
-		if length -= int64(len(body)); length <= 0 {
-			return nil
-		}
-		part, err := x.store.Get(ctx, x.key, remote.GetOptions{Offset: offset, Length: min(piece, length), IfMatch: first.ETag})
-		if err != nil {
-			return nil
-		}
-		body = part.Body[:min(int64(len(part.Body)), length)]
 	}
+	if body != nil {
+		n, ok := x.pass(body)
+		if !ok {
+			return nil
+		}
+		offset, length = offset+n, length-n
+	}
+	for length > 0 { // what a stream has left, or a store without streams has
+		part, err := x.store.Get(x.r.Context(), x.key, remote.GetOptions{Offset: offset, Length: min(piece, length), IfMatch: first.ETag})
+		if err != nil || len(part.Body) == 0 || !x.write(part.Body[:min(int64(len(part.Body)), length)]) {
+			return nil
+		}
+		offset, length = offset+int64(len(part.Body)), length-int64(len(part.Body))
+	}
+	return nil
+}
+
+// write hands bytes to the client. False: it takes no more.
+func (x *exchange) write(b []byte) bool {
+	_, err := x.w.Write(b)
+	return err == nil
+}
+
+// Sizes of streams, in bytes.
+const (
+	streamed = 256 << 10 // what is worth one
+	buffer   = 256 << 10 // of it in memory: little enough to stay in a processor's cache between its socket and the client's
+)
+
+// stream begins to read wanted bytes, if there are so many of them that it is worth it and the store can. nil: ask Get, which also tells what is wrong.
+func (x *exchange) stream(o remote.GetOptions, wanted int64) (io.ReadCloser, remote.Info) {
+	s, ok := x.store.(remote.Streamer)
+	if !ok || wanted < streamed || o.Offset < 0 || x.r.Method == http.MethodHead {
+		return nil, remote.Info{}
+	}
+	o.Length = wanted
+	info, body, err := s.Stream(x.r.Context(), x.key, o)
+	if err != nil {
+		return nil, remote.Info{}
+	}
+	return body, info
+}
+
+var buffers = sync.Pool{New: func() any { return new([buffer]byte) }}
+
+// pass hands on what a stream brings. False: the client takes no more; true with less than all of it: the stream broke.
+func (x *exchange) pass(body io.ReadCloser) (n int64, ok bool) {
+	to := &client{w: x.w}
+	if direct, is := body.(io.WriterTo); is {
+		direct.WriteTo(to) // of its errors, those of the client are in to, and for others fewer bytes came
+		return to.n, to.err == nil
+	}
+	b := buffers.Get().(*[buffer]byte)
+	defer buffers.Put(b)
+	for {
+		n, err := body.Read(b[:])
+		if to.Write(b[:n]); err != nil || to.err != nil {
+			return to.n, to.err == nil
+		}
+	}
+}
+
+// client tells what was taken of an answer's body, and whether more is.
+type client struct {
+	w   http.ResponseWriter
+	n   int64
+	err error
+}
+
+func (c *client) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.n, c.err = c.n+int64(n), err
+	return n, err
+}
+
+// ReadFrom lets net/http take a file as it is.
+func (c *client) ReadFrom(r io.Reader) (int64, error) {
+	n, err := io.Copy(c.w, r)
+	c.n, c.err = c.n+n, err
+	return n, err
 }
 
 // asked reads the headers Range and If-Match.

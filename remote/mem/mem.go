@@ -106,14 +106,21 @@ func (s *Store) put(key string, body []byte) (etag string) {
 
 // Get implements [remote.Store].
 func (s *Store) Get(ctx context.Context, key string, o remote.GetOptions) (remote.Object, error) {
-	if err := s.begin(ctx, "get", key, remote.CheckKey); err != nil {
+	obj, part, err := s.part(ctx, key, o)
+	if err != nil {
 		return remote.Object{}, err
+	}
+	return remote.Object{Info: obj.info(key), Body: slices.Clone(part)}, nil
+}
+
+// part finds an object and the bytes of it that o picks. They are the store's own.
+func (s *Store) part(ctx context.Context, key string, o remote.GetOptions) (obj object, part []byte, err error) {
+	if err := s.begin(ctx, "get", key, remote.CheckKey); err != nil {
+		return object{}, nil, err
 	}
 	s.mu.Lock()
 	obj, ok := s.objects[key]
 	s.mu.Unlock()
-	var part []byte
-	var err error
 	switch {
 	case !ok:
 		err = s.fail("get", key, remote.ErrNotFound, nil)
@@ -124,10 +131,7 @@ func (s *Store) Get(ctx context.Context, key string, o remote.GetOptions) (remot
 		part = obj.body[offset : offset+n]
 	}
 	remote.Record(ctx, remote.OpGet, 0, int64(len(part)))
-	if err != nil {
-		return remote.Object{}, err
-	}
-	return remote.Object{Info: obj.info(key), Body: slices.Clone(part)}, nil
+	return obj, part, err
 }
 
 func (o object) info(key string) remote.Info {

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"sync"
+	"testing/iotest"
 	"time"
 
 	"github.com/tonbo-go/tonbo/remote"
@@ -132,7 +134,46 @@ func ranges(s *suite) {
 			if string(got.Body) != c.want || got.Size != 10 || got.ETag != etag || got.Key != s.base+"k" {
 				s.Errorf("offset %d length %d: got %q %+v, want %q", c.offset, c.length, got.Body, got.Info, c.want)
 			}
+			if st, ok := s.Store.(remote.Streamer); ok && c.offset >= 0 && c.want != "" {
+				s.streamed(st, "k", remote.GetOptions{Offset: c.offset, Length: c.length, IfMatch: match}, got.Info, c.want)
+			}
 		}
+	}
+}
+
+// streamed reads as Get has read, a byte at a time and as fast as it goes.
+func (s *suite) streamed(st remote.Streamer, key string, o remote.GetOptions, want remote.Info, body string) {
+	s.Helper()
+	for _, read := range []func(io.Reader) ([]byte, error){
+		func(r io.Reader) ([]byte, error) { return io.ReadAll(iotest.OneByteReader(r)) },
+		func(r io.Reader) ([]byte, error) {
+			var b bytes.Buffer
+			_, err := io.Copy(&b, r)
+			return b.Bytes(), err
+		},
+	} {
+		info, r, err := st.Stream(s.ctx, s.base+key, o)
+		if err != nil {
+			s.Errorf("stream %+v: %v", o, err)
+			return
+		}
+		got, err := read(r)
+		if err = errors.Join(err, r.Close()); err != nil || string(got) != body || info.ETag != want.ETag || info.Size != want.Size || info.Key != want.Key {
+			s.Errorf("stream %+v: got %q %+v, %v; want %q %+v", o, got, info, err, body, want)
+		}
+	}
+}
+
+// refusesStream checks that there is no stream where there is nothing for Get.
+func (s *suite) refusesStream(key string, o remote.GetOptions) {
+	s.Helper()
+	st, ok := s.Store.(remote.Streamer)
+	if !ok {
+		return
+	}
+	if _, r, err := st.Stream(s.ctx, s.base+key, o); err == nil {
+		r.Close()
+		s.Errorf("a stream of %s %+v", key, o)
 	}
 }
 
@@ -147,6 +188,7 @@ func ifMatch(s *suite) {
 		if len(obj.Body) != 0 {
 			s.Error("a body beside ErrChanged")
 		}
+		s.refusesStream("a", remote.GetOptions{IfMatch: b, Length: 4})
 	}
 	_, err := s.Store.Get(s.ctx, s.base+"c", remote.GetOptions{IfMatch: a})
 	s.wantErr("Get of an absent key with an entity tag", err, remote.ErrNotFound)
@@ -159,6 +201,7 @@ func absent(s *suite) {
 			_, err := s.Store.Get(s.ctx, s.base+key, o)
 			s.wantErr("Get "+key, err, remote.ErrNotFound)
 		}
+		s.refusesStream(key, remote.GetOptions{Length: 1})
 	}
 }
 

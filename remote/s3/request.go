@@ -68,75 +68,115 @@ func escapePath(p string) string { return httpbinding.EscapePath(p, false) }
 
 // send does exactly one HTTP request, reads its answer, and records it if it was sent.
 func (s *Store) send(ctx context.Context, r request) (a answer, fail *sendError) {
+	x, fail := s.begin(ctx, r)
+	if fail != nil {
+		return a, fail
+	}
+	defer x.end()
+	resp := x.resp
+	a.creds, a.status, a.header, a.length, a.chunked = x.creds, resp.StatusCode, resp.Header, resp.ContentLength, len(resp.TransferEncoding) > 0
+	if r.method == http.MethodHead {
+		return a, nil
+	}
+	limit := int64(httpbody.ErrorLimit)
+	object := r.op == remote.OpGet && a.status < 300
+	switch {
+	case object:
+		limit = httpbody.Unlimited
+	case r.op == remote.OpList:
+		limit = maxListing
+	}
+	if a.body, a.bodyErr = httpbody.Read(resp, limit, x.moved); a.bodyErr != nil {
+		a.bodyErr = x.why(a.bodyErr)
+	}
+	if object {
+		x.down = int64(len(a.body))
+	}
+	return a, nil
+}
+
+// exchange is one HTTP request whose answer has begun. Its end is called once.
+type exchange struct {
+	s      *Store
+	r      request
+	resp   *http.Response
+	creds  aws.Credentials
+	up     *httpbody.Upload
+	down   int64 // bytes of an object that came
+	caller context.Context
+	ctx    context.Context // ends with stall
+	cancel context.CancelCauseFunc
+	stall  *time.Timer
+}
+
+// begin does exactly one HTTP request, up to the body of its answer.
+func (s *Store) begin(ctx context.Context, r request) (begun *exchange, fail *sendError) {
 	if err := ctx.Err(); err != nil {
-		return a, &sendError{err: context.Cause(ctx)}
+		return nil, &sendError{err: context.Cause(ctx)}
 	}
 	creds, err := s.creds.get(ctx)
 	if err != nil {
-		return a, &sendError{auth: ctx.Err() == nil, err: err}
+		return nil, &sendError{auth: ctx.Err() == nil, err: err}
 	}
-	a.creds = creds
-
-	caller := ctx
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stall := time.AfterFunc(s.o.StallTimeout, func() { cancel(errStalled) })
-	defer stall.Stop()
-	moved := func() { stall.Reset(s.o.StallTimeout) }
+	x := &exchange{s: s, r: r, creds: creds, caller: ctx}
+	x.ctx, x.cancel = context.WithCancelCause(ctx)
+	x.stall = time.AfterFunc(s.o.StallTimeout, func() { x.cancel(errStalled) })
+	defer func() {
+		if fail != nil {
+			x.close()
+		}
+	}()
 
 	var sent atomic.Bool
+	traced := x.ctx
 	if s.trace {
-		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
+		traced = httptrace.WithClientTrace(traced, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
 	}
-	req, err := s.build(ctx, r, creds)
+	req, err := s.build(traced, r, creds)
 	if err != nil {
-		return a, &sendError{err: err}
+		return nil, &sendError{err: err}
 	}
-	up := httpbody.Attach(req, r.body, moved)
-	defer up.Detach()
+	x.up = httpbody.Attach(req, r.body, x.moved)
 	if !s.trace {
 		sent.Store(true)
 	}
-	resp, err := s.client.Do(req)
-	if err != nil {
+	if x.resp, err = s.client.Do(req); err != nil {
 		if sent.Load() {
-			remote.Record(caller, r.op, up.Sent(), 0)
+			remote.Record(x.caller, r.op, x.up.Sent(), 0)
 		}
-		// The caller's own reason goes before what net/http makes of it.
-		if caller.Err() != nil {
-			err = context.Cause(caller)
-		} else if errors.Is(context.Cause(ctx), errStalled) {
-			err = stalled(s.o.StallTimeout)
-		}
-		return a, &sendError{sent: sent.Load(), err: err}
+		return nil, &sendError{sent: sent.Load(), err: x.why(err)}
 	}
-	defer resp.Body.Close()
-	moved()
-	a.status, a.header, a.length, a.chunked = resp.StatusCode, resp.Header, resp.ContentLength, len(resp.TransferEncoding) > 0
-	object := r.op == remote.OpGet && a.status < 300
-	if r.method != http.MethodHead {
-		limit := int64(httpbody.ErrorLimit)
-		switch {
-		case object:
-			limit = httpbody.Unlimited
-		case r.op == remote.OpList:
-			limit = maxListing
-		}
-		a.body, a.bodyErr = httpbody.Read(resp, limit, moved)
+	x.moved()
+	return x, nil
+}
+
+// moved puts off the end of an exchange that stalls.
+func (x *exchange) moved() { x.stall.Reset(x.s.o.StallTimeout) }
+
+// why puts the caller's own reason, and ours, before what net/http makes of it.
+func (x *exchange) why(err error) error {
+	switch {
+	case x.caller.Err() != nil:
+		return context.Cause(x.caller)
+	case errors.Is(context.Cause(x.ctx), errStalled):
+		return stalled(x.s.o.StallTimeout)
 	}
-	if a.bodyErr != nil {
-		if caller.Err() != nil {
-			a.bodyErr = context.Cause(caller)
-		} else if errors.Is(context.Cause(ctx), errStalled) {
-			a.bodyErr = stalled(s.o.StallTimeout)
-		}
+	return err
+}
+
+// end records the exchange and lets go of its connection.
+func (x *exchange) end() {
+	remote.Record(x.caller, x.r.op, x.up.Sent(), x.down)
+	x.resp.Body.Close()
+	x.close()
+}
+
+func (x *exchange) close() {
+	if x.up != nil {
+		x.up.Detach()
 	}
-	down := 0
-	if object {
-		down = len(a.body)
-	}
-	remote.Record(caller, r.op, up.Sent(), int64(down))
-	return a, nil
+	x.stall.Stop()
+	x.cancel(nil)
 }
 
 func stalled(d time.Duration) error {
