@@ -2,7 +2,7 @@ package tonbo
 
 import (
 	"context"
-	"strconv"
+	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -12,23 +12,25 @@ import (
 	"github.com/tonbo-go/tonbo/vfs"
 )
 
-// Sizes of the write-ahead log, in bytes of its pages.
+// Sizes of the write-ahead log, in bytes of its pages. The first is tuning.wal; the others are multiples of that.
 const (
-	checkpointAfter = 1 << 20 // not in the main file: a checkpoint begins in the background
-	checkpointUntil = 4 << 20 // in all: none begins any more; the log can begin anew only when one has found no gap behind it
-	checkpointLimit = 6 << 20 // in all: a COMMIT makes a checkpoint itself, as SQLite does
+	checkpointAfter = 2 << 20 // not in the main file: a checkpoint begins in the background
+	checkpointTurn  = 8       // in all, times that: from here on it is made to begin anew, see turn
+	checkpointLimit = 32      // in all, times that: a COMMIT makes a checkpoint itself, as SQLite does
 )
 
 const (
 	checkpointLinger = 100 * time.Millisecond // how long it waits for more to do before it lets go of its connection
 	checkpointYield  = time.Second            // how long it makes none once somebody asks for one
+	checkpointRest   = 5 * time.Millisecond   // how long Takes wait for a COMMIT that makes the log begin anew
 )
 
 // checkpointer copies committed pages from the write-ahead log into the main file while others commit, so that a COMMIT seldom has to: SQLite's own automatic checkpoint makes
 // one COMMIT in every thousand pages wait until they are copied and synced (https://sqlite.org/wal.html#automatic_checkpoint). Its checkpoints are PASSIVE: they wait for
-// nobody, and nobody waits for them. When writers leave no gap in which the log could begin anew, a COMMIT makes the rest of a checkpoint, which is little then.
+// nobody. Nobody waits for them either, but where writers leave no gap in which the log could begin anew: see turn.
 //
-// Its goroutine and its connection exist only while there is something to do.
+// It is told of each COMMIT by the connection's hook (https://sqlite.org/c3ref/wal_hook.html), which takes the place of SQLite's automatic checkpoint. Its goroutine and its connection exist only
+// while there is something to do.
 type checkpointer struct {
 	h   *handle
 	vdb *vfs.Database // set before the first connection
@@ -46,6 +48,8 @@ type checkpointer struct {
 	more    chan struct{} // there is something to do again
 	serial  int64         // of the log that a checkpoint was last made of
 	tried   int           // frames that the log had by then
+	turned  int           // frames that it had when it was last tried to make it begin anew
+	gate    chan struct{} // closed when COMMITs need not wait any more; nil: they need not
 }
 
 func newCheckpointer(h *handle) *checkpointer {
@@ -54,47 +58,62 @@ func newCheckpointer(h *handle) *checkpointer {
 	return c
 }
 
-// autocheckpoint is when a COMMIT makes a checkpoint itself, in pages.
-func autocheckpoint(pageSize int) string { return strconv.Itoa(checkpointLimit / pageSize) }
+// otherAutocheckpoint is SQLite's own default, in pages, for attached files that are not ours.
+const otherAutocheckpoint = 1000
 
-// committed is called at the end of each COMMIT.
-func (c *checkpointer) committed() {
-	c.begin()
-	if _, frames := c.vdb.WALFrames(); frames*c.vdb.PageSize() >= checkpointLimit { // the COMMIT is to make a checkpoint, and SQLite refuses it while there is one: the log would grow
-		c.settled()
+// committed is the connection's hook: its transaction has ended, and it holds no lock.
+func (c *checkpointer) committed(conn *sqlite3.Conn, schema string, frames int) error {
+	if schema != "main" {
+		if frames >= otherAutocheckpoint {
+			conn.WALCheckpoint(schema, sqlite3.CHECKPOINT_PASSIVE) // what it says does not concern the COMMIT, as in SQLite's own hook
+		}
+		return nil
 	}
+	if gate := c.begin(); gate != nil {
+		select {
+		case <-gate:
+		case <-conn.GetInterrupt().Done():
+		}
+	}
+	if limit := c.h.tune.wal * checkpointLimit; frames*c.vdb.PageSize() >= limit {
+		if _, frames := c.vdb.WALFrames(); frames*c.vdb.PageSize() >= limit {
+			c.settled() // SQLite refuses two at once
+			conn.WALCheckpoint(schema, sqlite3.CHECKPOINT_PASSIVE)
+		}
+	}
+	return nil
 }
 
-// begin starts a checkpoint in the background when one is due.
-func (c *checkpointer) begin() {
+// begin starts a checkpoint in the background when one is due. A COMMIT waits for gate, if there is one.
+func (c *checkpointer) begin() (gate <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopped || !c.due() {
-		return
+		return c.gate
 	}
 	if c.running != nil {
 		select {
 		case c.more <- struct{}{}:
 		default:
 		}
-		return
+		return c.gate
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.running, c.end = make(chan struct{}), cancel
 	go c.run(ctx)
+	return nil
 }
 
 // due tells that a checkpoint should begin. The caller holds mu.
 func (c *checkpointer) due() bool {
 	serial, frames := c.vdb.WALFrames()
 	if serial != c.serial {
-		c.serial, c.tried = serial, 0
+		c.serial, c.tried, c.turned = serial, 0, 0
 	}
-	if !c.quiet.IsZero() && time.Now().Before(c.quiet) {
+	if (frames-c.tried)*c.vdb.PageSize() < c.h.tune.wal {
 		return false
 	}
-	size := c.vdb.PageSize()
-	return (frames-c.tried)*size >= c.h.tune.wal && frames*size < checkpointUntil
+	return c.quiet.IsZero() || !time.Now().Before(c.quiet)
 }
 
 func (c *checkpointer) run(ctx context.Context) {
@@ -122,7 +141,7 @@ func (c *checkpointer) run(ctx context.Context) {
 	t := time.NewTimer(checkpointLinger)
 	defer t.Stop()
 	for {
-		if err := c.checkpoint(conn); err != nil {
+		if err := c.checkpoint(ctx, conn); err != nil {
 			c.failed(ctx, err)
 			return
 		}
@@ -196,20 +215,88 @@ func (c *checkpointer) open(ctx context.Context) (*sqlite3.Conn, error) {
 }
 
 // checkpoint makes one, if it is still due. A reader of an older state may keep it from copying everything: that is tried again when as much has come on top.
-func (c *checkpointer) checkpoint(conn *sqlite3.Conn) error {
+func (c *checkpointer) checkpoint(ctx context.Context, conn *sqlite3.Conn) error {
 	c.one.Lock()
 	defer c.one.Unlock()
 	c.mu.Lock()
 	due := c.due()
-	if due {
-		_, c.tried = c.vdb.WALFrames()
-	}
 	c.mu.Unlock()
 	if !due {
 		return nil
 	}
-	_, _, err := conn.WALCheckpoint("main", sqlite3.CHECKPOINT_PASSIVE)
-	return err
+	_, err := c.copy(conn)
+	if err != nil {
+		return err
+	}
+	turn := c.h.tune.wal * checkpointTurn / c.vdb.PageSize()
+	c.mu.Lock()
+	_, frames := c.vdb.WALFrames()
+	due = frames >= turn && frames-c.turned >= turn/4
+	c.mu.Unlock()
+	if !due {
+		return nil
+	}
+	return c.turn(ctx, conn)
+}
+
+// copy makes a checkpoint, and tells how many frames were left over.
+func (c *checkpointer) copy(conn *sqlite3.Conn) (left int, err error) {
+	c.mu.Lock()
+	_, c.tried = c.vdb.WALFrames()
+	c.mu.Unlock()
+	_, done, err := conn.WALCheckpoint("main", sqlite3.CHECKPOINT_PASSIVE)
+	_, frames := c.vdb.WALFrames()
+	return frames - done, err
+}
+
+// turn makes the write-ahead log begin anew although writers leave no gap. It does so when the first COMMIT after a checkpoint finds all of the log in the main file, so COMMITs have to wait for the
+// last bit. What can be done before is done before; and what a Synced reads they do not wait for, the log grows meanwhile.
+func (c *checkpointer) turn(ctx context.Context, conn *sqlite3.Conn) error {
+	// (1) Come close behind the writers.
+	for last := 1 << 30; ; {
+		left, err := c.copy(conn)
+		if err != nil {
+			return err
+		}
+		if left == 0 || left > last/2 {
+			break
+		}
+		last = left
+	}
+	// (2) Nobody reads pages back from here on until the log has begun anew.
+	over, release, ok := c.vdb.HoldTakes(ctx)
+	if !ok {
+		return nil
+	}
+	defer release()
+	if err := c.vdb.Foretell(); err != nil {
+		return err
+	}
+	// (3) COMMITs wait.
+	gate := make(chan struct{})
+	c.mu.Lock()
+	c.gate = gate
+	c.mu.Unlock()
+	told := make(chan error, 1)
+	go func() { told <- c.vdb.Foretell() }()
+	left, err := c.copy(conn)
+	err = errors.Join(err, <-told)
+	// (4) They go on.
+	c.mu.Lock()
+	c.gate = nil
+	_, c.turned = c.vdb.WALFrames()
+	c.mu.Unlock()
+	close(gate)
+	if err != nil || left > 0 { // somebody reads an older state, or was within a transaction
+		return err
+	}
+	t := time.NewTimer(checkpointRest)
+	defer t.Stop()
+	select {
+	case <-over:
+	case <-t.C:
+	}
+	return nil
 }
 
 // failed: COMMITs make the checkpoint, later, and say what is wrong.

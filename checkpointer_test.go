@@ -3,6 +3,7 @@ package tonbo_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -48,6 +49,67 @@ func TestCheckpointsAreMadeBesideCommits(t *testing.T) {
 	if got := rows(t, db, "SELECT count(*) || ' ' || sum(length(v)) FROM t"); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
+}
+
+// TestWriteAheadLogBeginsAnewThoughWritersLeaveNoGap: and it stays bounded, whatever ships beside.
+func TestWriteAheadLogBeginsAnewThoughWritersLeaveNoGap(t *testing.T) {
+	a := newAccount(t)
+	a.create("run")
+	const begins, limit = 64 << 10, 32 * 64 << 10
+	o := a.machine().Checkpointing(begins)
+	o.SyncEvery = time.Millisecond
+	db := open(t, "run", o)
+	exec(t, db, "CREATE TABLE t(id INTEGER PRIMARY KEY, v)")
+	for i := range 1000 {
+		exec(t, db, fmt.Sprintf("INSERT OR REPLACE INTO t VALUES(%d, randomblob(9000))", i%50))
+	}
+	fi, err := os.Stat(walFile(t, o.Dir)) // it does not become shorter
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := fi.Size()
+	if serial, _ := db.WALFrames(); serial < 2 {
+		t.Errorf("the write-ahead log of %d bytes has begun anew %d times", most, serial)
+	}
+	if most > limit*9/8 {
+		t.Errorf("the write-ahead log has come to %d bytes, the limit is %d", most, limit)
+	}
+	synced(t, db)
+	closeDB(t, db)
+	integrity(t, open(t, "run", a.machine()))
+}
+
+// walFile is the write-ahead log of the only database under dir.
+func walFile(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*", "db"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("main files: %v, %v", files, err)
+	}
+	return files[0] + "-wal"
+}
+
+// TestCheckpointsMindFilesAttachedBeside: SQLite's own automatic checkpoint would.
+func TestCheckpointsMindFilesAttachedBeside(t *testing.T) {
+	a := newAccount(t)
+	a.create("run")
+	db := open(t, "run", a.machine())
+	db.SetMaxOpenConns(1)
+	other := filepath.Join(t.TempDir(), "other.db")
+	exec(t, db, "ATTACH '"+other+"' AS other")
+	exec(t, db, "PRAGMA other.journal_mode=wal")
+	exec(t, db, "CREATE TABLE other.t(v)")
+	for range 20 {
+		exec(t, db, "INSERT INTO other.t VALUES(randomblob(1000000))")
+	}
+	fi, err := os.Stat(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fi.Size() < 10e6 {
+		t.Errorf("the attached file has %d bytes", fi.Size())
+	}
+	exec(t, db, "DETACH other")
 }
 
 // TestCheckpointsBesideGetInNobodysWay: with one connection nothing is ever busy, as without them.

@@ -271,15 +271,15 @@ func (h *handle) connect(ctx context.Context) (sqlitedriver.Conn, error) {
 		sc.Close()
 		return nil, err
 	}
+	if checkpoints != nil {
+		sc.Raw().WALHook(checkpoints.committed)
+	}
 	return sc, nil
 }
 
 // pragmas spells the connection's pragmas as parameters of the driver; with only, no others than these.
 func (h *handle) pragmas(only ...string) string {
 	pragmas := map[string]string{"busy_timeout": "60000", "synchronous": "normal"}
-	if _, vdb := h.current(); vdb != nil {
-		pragmas["wal_autocheckpoint"] = autocheckpoint(vdb.PageSize())
-	}
 	for k, v := range h.o.Pragmas {
 		if k = strings.ToLower(k); k != "page_size" { // the database has its own
 			pragmas[k] = v

@@ -37,6 +37,18 @@ func (db *DB) Checkpoints() bool {
 	return db.h.checkpoints != nil
 }
 
+// Foretell notes in the local state what is committed and not shipped, as the checkpoints in the background do before the write-ahead log begins anew.
+func (db *DB) Foretell() error {
+	_, vdb := db.h.current()
+	return vdb.Foretell()
+}
+
+// WALFrames tells how many frames the write-ahead log has, and a number that changes when it begins anew.
+func (db *DB) WALFrames() (serial int64, frames int) {
+	_, vdb := db.h.current()
+	return vdb.WALFrames()
+}
+
 // Unsettled makes Close leave the log as it is.
 func (o Options) Unsettled() Options {
 	t := defaultTuning

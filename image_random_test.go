@@ -57,8 +57,11 @@ func crashImages(t *testing.T, seed uint64) (images int) {
 	busy := false
 	seq := 0
 	for range 150 {
-		op := rng.IntN(20)
+		op := rng.IntN(21)
 		switch {
+		case op == 20:
+			fatal(db.Foretell())
+			did = append(did, "foretell")
 		case op < 10:
 			seq++
 			fatal(step(db.DB, commit{seq, db.Status().Generation}, false))

@@ -271,14 +271,14 @@ func (h *handle) attach(ctx context.Context, owner *fence.Owner, l *local, cold 
 	}
 	_, shipped, _ := h.dir.Position()
 	var checkpoints *checkpointer
-	var committed, yield func()
+	var yield func()
 	if !h.ownCheckpoints() {
 		checkpoints = newCheckpointer(h)
-		committed, yield = checkpoints.committed, checkpoints.yield
+		yield = checkpoints.yield
 	}
 	vdb, err := vfs.Attach(h.dir.Path(), vfs.Options{
 		PageSize: int(owner.State().PageSize), PageCount: l.pageCount, Sum: segment.PageSum,
-		Source: source, BeforeCommit: h.beforeCommit(), AfterCommit: h.committed, Committed: committed, BeforeCheckpoint: yield, Behind: h.fellBehind, Fault: vfsFault,
+		Source: source, BeforeCommit: h.beforeCommit(), AfterCommit: h.committed, BeforeCheckpoint: yield, Behind: h.fellBehind, Fault: vfsFault,
 		BeforeReset: func(s vfs.Spill) error {
 			fault("spill")
 			if s.MinCount < s.MaxCount {

@@ -74,14 +74,11 @@ type Options struct {
 	// AfterCommit is called when a commit has become certain. It must return at once.
 	AfterCommit func()
 
-	// Committed is called, after AfterCommit, on the connection whose COMMIT is about to return; others may write by then. It may wait.
-	Committed func()
-
 	// BeforeCheckpoint is called when a connection compiles a PRAGMA wal_checkpoint. It may wait.
 	BeforeCheckpoint func()
 
 	// BeforeReset is called before SQLite gives up the write-ahead log's content, with what is in the main file now and not shipped: a
-	// later process could not tell it from damage otherwise. An error holds the reset back.
+	// later process could not tell it from damage otherwise. An error holds the reset back. [Database.Foretell] calls it earlier, with what will be in the main file.
 	BeforeReset func(Spill) error
 
 	// Fault, for tests, is called at each named step that a process can die at. The steps are listed beside the calls.

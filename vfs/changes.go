@@ -42,13 +42,14 @@ func (d *Database) Take(ctx context.Context) (*Changes, error) { return d.takeNo
 func (d *Database) TakeAll(ctx context.Context) (*Changes, error) { return d.takeNow(ctx, true) }
 
 func (d *Database) takeNow(ctx context.Context, all bool) (*Changes, error) {
+	later := func() bool { return d.unsettled() || d.resting != nil }
 	for {
-		if err := d.wait(ctx, d.unsettled); err != nil {
+		if err := d.wait(ctx, later); err != nil {
 			return nil, err
 		}
 		d.ckpt.RLock()
 		d.mu.Lock()
-		if !d.unsettled() {
+		if !later() {
 			break
 		}
 		d.mu.Unlock()
@@ -102,7 +103,7 @@ func (h *Held) settle(shipped bool) {
 	default:
 		h.ch.giveBack()
 	}
-	h.ch.Release()
+	h.ch.letGo()
 	h.d.cond.Broadcast()
 }
 
@@ -246,9 +247,17 @@ func (d *Database) readShipped(pgno uint32, sum uint64, buf []byte) bool {
 
 // Release lets checkpoints go on. A second call does nothing.
 func (c *Changes) Release() {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	c.letGo()
+}
+
+// +checklocks:c.d.mu
+func (c *Changes) letGo() {
 	if !c.release {
 		c.release = true
 		c.d.ckpt.RUnlock()
+		c.d.cond.Broadcast()
 	}
 }
 
@@ -275,6 +284,7 @@ func (c *Changes) shipped() {
 		if !d.dirty.Has(p) {
 			delete(d.spilled, p)
 			delete(d.unsaved, p)
+			delete(d.foretold, p)
 		}
 	}
 }

@@ -31,8 +31,10 @@ type Database struct {
 	ckpt    sync.RWMutex
 	waiting atomic.Int32 // for ckpt, to change places
 
+	telling sync.Mutex // held while BeforeReset is told, so that the last it hears of a page is the newest. Taken after ckpt and before mu
+
 	mu   sync.Mutex
-	cond *sync.Cond // on mu: uncertain has become nil, or taken, if that was a held transaction's
+	cond *sync.Cond // on mu: uncertain has become nil, or resting; or taken, if that was a held transaction's
 
 	// +checklocks:mu
 	wal       map[uint32]version // newest committed version of each page in the write-ahead log
@@ -54,6 +56,8 @@ type Database struct {
 	sent         map[uint32]version  // where the write-ahead log has shipped versions of pages: the last ones, but for pages that were shipped from the main file since
 	spilled      map[uint32]uint64   // unshipped pages in the main file: their sums
 	unsaved      map[uint32]struct{} // of these, the ones not yet told to BeforeReset
+	foretold     map[uint32]uint64   // sums of pages that BeforeReset was told of before they were in the main file
+	resting      chan struct{}       // closed when Take may go on; nil: it may
 	refusal      error
 	behind       bool // ErrBehind
 }
@@ -93,7 +97,7 @@ type heldHeader struct {
 func newDatabase(path string, o Options) *Database {
 	d := &Database{
 		path: path, o: o,
-		wal: map[uint32]version{}, sent: map[uint32]version{}, spilled: map[uint32]uint64{}, unsaved: map[uint32]struct{}{},
+		wal: map[uint32]version{}, sent: map[uint32]version{}, spilled: map[uint32]uint64{}, unsaved: map[uint32]struct{}{}, foretold: map[uint32]uint64{},
 		pageCount: o.PageCount, minCount: o.PageCount, shippedCount: o.PageCount,
 	}
 	d.cond = sync.NewCond(&d.mu)
@@ -231,13 +235,9 @@ func (d *Database) certain() {
 // commitPhaseTwo: the connection's transaction has ended well (SQLITE_FCNTL_COMMIT_PHASETWO).
 func (d *Database) commitPhaseTwo(by *mainFile) {
 	d.mu.Lock()
-	own := d.uncertain != nil && d.uncertain.by == by
-	if own {
+	defer d.mu.Unlock()
+	if d.uncertain != nil && d.uncertain.by == by {
 		d.certain()
-	}
-	d.mu.Unlock()
-	if own && d.o.Committed != nil {
-		d.o.Committed()
 	}
 }
 
@@ -252,7 +252,12 @@ func (d *Database) checkpointed(p []byte, off int64) {
 	if !d.dirty.Has(pgno) && (d.taken == nil || !d.taken.has(pgno)) && (d.uncertain == nil || d.uncertain.shipped) {
 		return
 	}
-	d.spilled[pgno] = d.o.Sum(pgno, p)
+	sum := d.o.Sum(pgno, p)
+	d.spilled[pgno] = sum
+	if told, in := d.foretold[pgno]; in && told == sum {
+		delete(d.unsaved, pgno)
+		return
+	}
 	d.unsaved[pgno] = struct{}{}
 }
 
@@ -287,15 +292,26 @@ func (d *Database) resetWAL(op func() error) error {
 	d.frames.Store((d.frames.Load()>>32 + 1) << 32)
 	clear(d.sent)
 	d.tail, d.tailAt, d.held.valid = d.tail[:0], 0, false
+	d.rested()
 	return nil
 }
 
 // saveSpilled tells BeforeReset of the unshipped pages in the main file. d.ckpt is held.
 func (d *Database) saveSpilled() error {
+	d.telling.Lock()
+	defer d.telling.Unlock()
 	d.mu.Lock()
 	count := d.pageCount
 	if d.uncertain != nil {
 		count = d.uncertain.pageCount
+	}
+	low := d.lowest()
+	if low < d.largest() { // takes back what was told of before
+		for p := range d.foretold {
+			if _, in := d.spilled[p]; in {
+				d.unsaved[p] = struct{}{}
+			}
+		}
 	}
 	pages := make([]PageSum, 0, len(d.unsaved))
 	for p := range d.unsaved {
@@ -303,7 +319,6 @@ func (d *Database) saveSpilled() error {
 			pages = append(pages, PageSum{p, d.spilled[p]})
 		}
 	}
-	low := d.lowest()
 	grown := d.unshippedGrowth(low, count)
 	shipped := d.largest()
 	changed := low < shipped || count != d.shippedCount
@@ -322,6 +337,7 @@ func (d *Database) saveSpilled() error {
 	}
 	d.mu.Lock()
 	clear(d.unsaved)
+	clear(d.foretold)
 	d.mu.Unlock()
 	return nil
 }
@@ -388,6 +404,9 @@ func (d *Database) closeFiles() error {
 	}
 	if len(d.unsaved) == 0 {
 		d.unsaved = map[uint32]struct{}{}
+	}
+	if len(d.foretold) == 0 {
+		d.foretold = map[uint32]uint64{}
 	}
 	f := d.main
 	d.main = nil
