@@ -92,6 +92,7 @@ func (r *run) live(ctx context.Context, o tonbo.Options, large bool) {
 		}
 	}
 	if _, err := db.Exec("CREATE TABLE t(n INTEGER PRIMARY KEY, v BLOB)"); r.err(err) {
+		db.Close()
 		return
 	}
 	for i := range 3 {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tonbo-go/tonbo/cache"
+	"github.com/tonbo-go/tonbo/internal/fsys"
 	"github.com/tonbo-go/tonbo/internal/layout"
 	"github.com/tonbo-go/tonbo/internal/pageset"
 	"github.com/tonbo-go/tonbo/vfs"
@@ -21,7 +22,7 @@ import (
 // file take too: who comes second finds the bit set, and SQLite's bytes win.
 type lazy struct {
 	fetcher
-	f *os.File
+	f *fsys.File
 
 	complete atomic.Bool // no page is absent: nobody is asked any more
 	present  []atomic.Uint64
@@ -38,7 +39,7 @@ var (
 
 // newLazy makes the source of the pages that are not in present.
 func (h *handle) newLazy(l *locator, present *pageset.Bits) (*lazy, error) {
-	f, err := os.OpenFile(h.dir.Path(), os.O_RDWR, 0)
+	f, err := fsys.At(h.dir.Path()).OpenFile(h.dir.Path(), os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}

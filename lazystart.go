@@ -8,6 +8,7 @@ import (
 
 	"github.com/tonbo-go/tonbo/cache"
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/fsys"
 	"github.com/tonbo-go/tonbo/internal/layout"
 	"github.com/tonbo-go/tonbo/internal/pageset"
 	"github.com/tonbo-go/tonbo/internal/segment"
@@ -91,7 +92,7 @@ func (h *handle) lazyStart(ctx context.Context, owner *fence.Owner, t *tailReade
 // beginning is a local file in the making.
 type beginning struct {
 	h     *handle
-	f     *os.File
+	f     *fsys.File
 	state fence.State
 	known *pageset.Bits // pages that are in the file
 	sums  pageset.Sums
@@ -123,7 +124,7 @@ func (h *handle) told(err error) error {
 
 // open opens the file and makes it as long as the database is. It is sparse.
 func (b *beginning) open(path string) (err error) {
-	if b.f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+	if b.f, err = fsys.At(path).OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return err
 	}
 	if err := b.f.Truncate(int64(b.state.PageCount) * int64(b.state.PageSize)); err != nil {

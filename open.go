@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/tonbo-go/tonbo/cache"
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/catalog"
+	"github.com/tonbo-go/tonbo/internal/fsys"
 	"github.com/tonbo-go/tonbo/internal/segment"
 	"github.com/tonbo-go/tonbo/vfs"
 )
@@ -103,7 +103,7 @@ func (h *handle) sweepSpools() error {
 		return nil // the directory's own name has no meaning as a pattern: nothing is lost but room
 	}
 	for _, f := range old {
-		if err := os.Remove(f); err != nil {
+		if err := fsys.At(f).Remove(f); err != nil {
 			return err
 		}
 	}

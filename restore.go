@@ -13,6 +13,7 @@ import (
 
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/base"
+	"github.com/tonbo-go/tonbo/internal/fsys"
 	"github.com/tonbo-go/tonbo/internal/pageset"
 	"github.com/tonbo-go/tonbo/internal/segment"
 )
@@ -21,7 +22,7 @@ import (
 type restorer struct {
 	h     *handle
 	t     *tailReader
-	f     *os.File
+	f     *fsys.File
 	size  int         // of a page, bytes
 	state fence.State // to be reached
 	p     *progressMeter
@@ -36,7 +37,7 @@ func (h *handle) newRestorer(path string, s fence.State, t *tailReader, sums pag
 	if !segment.ValidPageSize(int(s.PageSize)) {
 		return nil, fmt.Errorf("%w: the log of %s says page size %d", ErrCorrupt, h.name, s.PageSize)
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := fsys.At(path).OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}

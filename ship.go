@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"sync"
 
@@ -12,6 +11,7 @@ import (
 
 	"github.com/tonbo-go/tonbo/cache"
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/fsys"
 	"github.com/tonbo-go/tonbo/internal/segment"
 	"github.com/tonbo-go/tonbo/remote"
 	"github.com/tonbo-go/tonbo/vfs"
@@ -175,14 +175,14 @@ func (h *handle) upload(ctx context.Context, sh *shipment) error {
 // spool holds encoded segments on the local disk, so that a large shipment needs little memory and holds up checkpoints only while
 // it is read.
 type spool struct {
-	f    *os.File
+	f    *fsys.File
 	end  int64
 	refs []segment.Ref
 	at   []int64
 }
 
 func newSpool(dir string) (*spool, error) {
-	f, err := os.CreateTemp(dir, spoolPattern)
+	f, err := fsys.At(dir).CreateTemp(dir, spoolPattern)
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
@@ -227,7 +227,7 @@ func (s *spool) add(name string, header segment.Header, w *segment.Writer) error
 
 func (s *spool) close() {
 	s.f.Close()
-	os.Remove(s.f.Name())
+	fsys.At(s.f.Name()).Remove(s.f.Name())
 }
 
 // wantWhole decides whether the next entry carries the whole database: when that is small and spares the next cold start many reads.

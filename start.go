@@ -42,7 +42,7 @@ func (h *handle) warmStart(ctx context.Context, owner *fence.Owner, t *tailReade
 	if st == nil {
 		if why := h.dir.Damaged(); why != "" {
 			h.o.Logger.Warn("local copy rebuilt", "event", "rebuilt", "database", h.name, "why", why)
-			return nil, h.saveDamaged(ctx, owner)
+			return nil, h.saveDamaged(ctx, owner, nil, nil)
 		}
 		return nil, nil
 	}
@@ -98,7 +98,7 @@ func (h *handle) warmStart(ctx context.Context, owner *fence.Owner, t *tailReade
 		if rec.Rebooted && !rec.Doubtful && len(rec.Unshipped) == 0 {
 			return nil, nil
 		}
-		return nil, h.saveDamaged(ctx, owner)
+		return nil, h.saveDamaged(ctx, owner, rec, newer)
 	case len(rec.Unshipped) > 0 && !unmoved:
 		return nil, h.saveUnshipped(ctx, st, fmt.Sprintf("%s has taken the database over since", prev.Owner))
 	case !unmoved: // nothing of ours: only the pages that changed since
@@ -156,23 +156,34 @@ func (h *handle) saveUnshipped(ctx context.Context, st *cache.State, why string)
 	if len(rec.Unshipped) == 0 && !rec.Doubtful && (len(rec.Damaged) == 0 || rec.Rebooted) {
 		return nil
 	}
-	return h.saveFile(ctx, st.Generation, why)
+	return h.saveFile(ctx, st.Generation, st, rec, why)
 }
 
-// saveDamaged sets a local copy aside in which not every page can be verified: there may be commits in it.
-func (h *handle) saveDamaged(ctx context.Context, owner *fence.Owner) error {
+// saveDamaged sets a local copy aside in which not every page can be verified: there may be commits in it. newer are the entries of its own generation behind its state, and rec is what it was found to be with them.
+func (h *handle) saveDamaged(ctx context.Context, owner *fence.Owner, rec *cache.Recovery, newer []cache.Shipped) error {
 	generation := owner.Generation() - 1
-	if st := h.dir.State(); st != nil {
+	st := h.dir.State()
+	if st != nil {
 		generation = st.Generation
+		if len(newer) > 0 { // the file has them, as far as it has anything
+			st.Slot = newer[len(newer)-1].Slot
+		}
 	}
-	return h.saveFile(ctx, generation, "not every page of it can be verified")
+	return h.saveFile(ctx, generation, st, rec, "not every page of it can be verified")
 }
 
-func (h *handle) saveFile(ctx context.Context, generation uint64, why string) error {
+// saveFile sets the local copy aside. Pages that are not in it, or damaged, are what they were as of st's slot.
+func (h *handle) saveFile(ctx context.Context, generation uint64, st *cache.State, rec *cache.Recovery, why string) error {
 	if fi, err := os.Stat(h.dir.Path()); errors.Is(err, os.ErrNotExist) || err == nil && fi.Size() == 0 {
 		return nil
 	}
-	path, err := h.dir.KeepAside(generation, func(w io.Writer) error { return h.dir.CopyTo(ctx, &plainWriter{w: w}, h.fillAsOf(h.dir.State())) })
+	var damaged []uint32
+	if rec != nil {
+		damaged = rec.Damaged
+	}
+	path, err := h.dir.KeepAside(generation, func(w io.Writer) error {
+		return h.dir.CopyTo(ctx, &plainWriter{w: w}, h.fillAsOf(st), damaged...)
+	})
 	if err != nil {
 		return fmt.Errorf("commits that were not shipped could not be set aside: %w", err)
 	}

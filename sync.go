@@ -64,7 +64,7 @@ func (h *handle) ship(ctx context.Context, kind fence.Kind, label string) error 
 	}
 	// (3) Pages to bytes. Checkpoints wait until they are read.
 	fault("ship:taken")
-	h.dir.Captured()
+	h.dir.Captured(owner.Slot() + 1)
 	sh, err := h.encode(ctx, changes, owner)
 	changes.Release()
 	fault("ship:encoded")
@@ -218,7 +218,7 @@ func (h *handle) strictCommit(ctx context.Context, held *vfs.Held) error {
 	}
 	owner, _ := h.current()
 	changes := held.Take(ctx)
-	h.dir.Captured()
+	h.dir.Captured(owner.Slot() + 1)
 	sh, err := h.encode(ctx, changes, owner)
 	changes.Release()
 	if err == nil {

@@ -34,12 +34,12 @@ func (d *Dir) KeepAside(generation uint64, src func(w io.Writer) error) (string,
 }
 
 func (d *Dir) keepAside(generation uint64, src func(w io.Writer) error) (path string, err error) {
-	f, err := os.CreateTemp(d.root, d.escaped+lostInfix+"*"+lostTemp)
+	f, err := d.files.CreateTemp(d.root, d.escaped+lostInfix+"*"+lostTemp)
 	if err != nil {
 		return "", err
 	}
 	defer func() {
-		if e := os.Remove(f.Name()); e != nil && !errors.Is(e, fs.ErrNotExist) {
+		if e := d.files.Remove(f.Name()); e != nil && !errors.Is(e, fs.ErrNotExist) {
 			err = errors.Join(err, e)
 		}
 	}()
@@ -66,7 +66,7 @@ func (d *Dir) keepAside(generation uint64, src func(w io.Writer) error) (path st
 			name = fmt.Sprintf("%s%s%d-%d.db", d.escaped, lostInfix, generation, n)
 		}
 		path = filepath.Join(d.root, name)
-		err := place(f.Name(), path)
+		err := d.place(f.Name(), path)
 		if err == nil {
 			break
 		}
@@ -84,7 +84,7 @@ func (d *Dir) keepAside(generation uint64, src func(w io.Writer) error) (path st
 	if err := d.fault("aside:linked"); err != nil {
 		return "", err
 	}
-	if err := syncDir(d.root); err != nil {
+	if err := d.files.SyncDir(d.root); err != nil {
 		return "", err
 	}
 	return path, d.fault("aside:done")
@@ -122,8 +122,8 @@ func (d *Dir) Kept() (string, error) {
 
 // place gives the file temp the name path, unless that exists (fs.ErrExist). Where there are no hard links it is renamed: the lock keeps every
 // other process of ours away from this name.
-func place(temp, path string) error {
-	err := os.Link(temp, path)
+func (d *Dir) place(temp, path string) error {
+	err := d.files.Link(temp, path)
 	if err == nil || errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -132,7 +132,7 @@ func place(temp, path string) error {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return os.Rename(temp, path)
+	return d.files.Rename(temp, path)
 }
 
 func sameContent(a, b string) (bool, error) {

@@ -144,7 +144,7 @@ func script(root string, o cache.Options, before func(i int, d *cache.Dir)) erro
 			pages = append(pages, cache.PageSum{Page: p, Sum: uint64(p) * 77})
 			x ^= uint64(p) * 77
 		}
-		d.Captured()
+		d.Captured(s.Slot + 1)
 		return d.Shipped(s.Slot+1, count, x, pages)
 	}
 	ops := []func() error{

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/tonbo-go/tonbo/internal/fsys"
 )
 
 // Options of Open. The zero value works.
@@ -27,17 +29,19 @@ type Dir struct {
 	root, path, escaped string
 	o                   Options
 	lock                *os.File
+	files               fsys.FS
 
-	mu      sync.Mutex
-	j       journalState
-	damaged string // why there is no state
-	file    *os.File
-	size    int64  // bytes of the journal that hold records
-	sum     uint64 // of the last record
-	snap    int64  // bytes of the snapshot that the journal begins with
-	stale   bool   // an append failed: the file lacks a record, so the next one rewrites it
-	mark    uint64 // seq as of Captured
-	closed  bool
+	mu        sync.Mutex
+	j         journalState
+	damaged   string // why there is no state
+	file      *fsys.File
+	size      int64  // bytes of the journal that hold records
+	sum       uint64 // of the last record
+	snap      int64  // bytes of the snapshot that the journal begins with
+	stale     bool   // an append failed: the file lacks a record, so the next one rewrites it
+	mark      uint64 // seq as of Captured
+	capturing uint64 // slot of the entry that was captured last
+	closed    bool
 }
 
 // Names in a database's directory.
@@ -68,13 +72,17 @@ func Open(root, name string, o Options) (*Dir, error) {
 	if err != nil {
 		return nil, unusable(root, err)
 	}
-	d := &Dir{root: abs, escaped: escape(name), o: o}
+	d := &Dir{root: abs, escaped: escape(name), o: o, files: fsys.At(abs)}
 	d.path = filepath.Join(abs, d.escaped)
 	for try := 0; ; try++ {
-		if err := os.MkdirAll(d.path, 0o700); err != nil {
+		above, err := d.files.MkdirAll(d.path, 0o700)
+		if err == nil {
+			err = d.keepNew(above)
+		}
+		if err != nil {
 			return nil, unusable(d.path, err)
 		}
-		err := d.takeLock()
+		err = d.takeLock()
 		if err == nil {
 			break
 		}
@@ -86,6 +94,27 @@ func Open(root, name string, o Options) (*Dir, error) {
 		return nil, errors.Join(err, d.unlock())
 	}
 	return d, nil
+}
+
+// keepNew makes the directory, and those above it that are as new, outlive a power cut: what is committed in it is worth that. above is the one that was there before, "" when none is new.
+func (d *Dir) keepNew(above string) error {
+	for at := d.path; above != "" && at != above; {
+		at = filepath.Dir(at)
+		if err := d.files.SyncDir(at); err != nil && !errors.Is(err, fs.ErrPermission) { // one that we may not read is not ours to sync
+			return err
+		}
+	}
+	return nil
+}
+
+// boot names the boot of the machine that the directory is on.
+func (d *Dir) boot() string {
+	if h := d.files.Hook(); h != nil {
+		if b := h.Boot(); b != "" {
+			return b
+		}
+	}
+	return bootID()
 }
 
 func unusable(path string, err error) error {
@@ -133,7 +162,7 @@ func (d *Dir) load(name string) error {
 		return unusable(d.root, err)
 	}
 	path := filepath.Join(d.path, stateName)
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := d.files.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		for _, n := range contentNames {
 			if _, err := os.Lstat(filepath.Join(d.path, n)); err == nil {
@@ -186,7 +215,7 @@ func (d *Dir) sweep() error {
 		}
 	}
 	for _, p := range left {
-		if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := d.files.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -287,14 +316,14 @@ func (d *Dir) Reset() error {
 		return err
 	}
 	for _, n := range contentNames {
-		if err := os.Remove(filepath.Join(d.path, n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := d.files.Remove(filepath.Join(d.path, n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("reset: %w", err)
 		}
 		if err := d.fault("reset:removed"); err != nil {
 			return err
 		}
 	}
-	if err := syncDir(d.path); err != nil {
+	if err := d.files.SyncDir(d.path); err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
 	return d.fault("reset:done")

@@ -200,7 +200,7 @@ func TestConcurrentCallersSeeOneState(t *testing.T) {
 						err = errors.New("sums do not add up")
 					}
 				case 3:
-					d.Captured()
+					d.Captured(0)
 					err = d.SetLost(fmt.Sprint(i))
 				}
 				if err != nil {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -19,7 +21,8 @@ import (
 //
 // The sum is the xxhash64 of all before it in the record, seeded with the sum of the record before: a record cannot be left out, moved, or
 // survive from another file. A record that runs into the end of the file was being appended when the process died: it is cut off.
-// One that is wrong in the middle makes the whole journal void.
+// So is everything from a wrong one on, wherever that is: appends that were not synced reach the disk in any order, and a power cut may leave
+// a later one without an earlier one. What is left is the state of an earlier moment, which is verified as any other.
 const (
 	journalMagic   = "tonbo state v1\n\x00"
 	journalFamily  = "tonbo state v"
@@ -44,6 +47,7 @@ const (
 	recPartial    recordKind = 9 // a snapshot that lacks sums
 	recHydrated   recordKind = 10
 	recSparse     recordKind = 11 // a snapshot that lacks sums, and lists those that it has as runs of pages
+	recBefore     recordKind = 12 // which entries were captured after a Spilled or Shrunk
 )
 
 // errDamaged: the journal is ours and cannot be read.
@@ -74,7 +78,12 @@ type journalState struct {
 	shrink  *shrink     // the smallest one since what was shipped; nil: none
 	seq     uint64      // of the last Spilled or Shrunk
 	pos     walPosition // how far the WAL reached at the last Shipped
-	clean   *cleanClose
+
+	// before tells, for a Spilled or Shrunk, a slot: entries above it were captured later, and hold what it told of or something newer. Without it that is not known.
+	before map[uint64]uint64
+
+	clean *cleanClose
+	cut   bool // records from a wrong one on were cut off: some that were synced may have been among them, if the disk was damaged
 }
 
 // apply* are the one meaning of each change, for the live Dir and for replay.
@@ -98,9 +107,38 @@ func (j *journalState) applyShipped(slot uint64, pageCount uint32, checksum, mar
 	if j.shrink != nil && j.shrink.seq <= mark {
 		j.shrink = nil
 	}
+	if len(j.spilled) == 0 && j.shrink == nil {
+		j.before = nil
+	}
 	j.pos = pos
 	j.clean = nil
 	return nil
+}
+
+func (j *journalState) applyBefore(slot, seq uint64) {
+	if j.before == nil {
+		j.before = map[uint64]uint64{}
+	}
+	j.before[seq] = slot
+}
+
+// asOf leaves out what was spilled, and how the database shrank, before the entry in slot was captured.
+func (j *journalState) asOf(slot uint64) *journalState {
+	c := *j
+	older := func(seq uint64) bool {
+		b, ok := j.before[seq]
+		return ok && b < slot
+	}
+	c.spilled = map[uint32]spill{}
+	for p, s := range j.spilled {
+		if !older(s.seq) {
+			c.spilled[p] = s
+		}
+	}
+	if c.shrink != nil && older(c.shrink.seq) {
+		c.shrink = nil
+	}
+	return &c
 }
 
 func (j *journalState) applySpilled(pages []PageSum) {
@@ -290,7 +328,7 @@ func encodeClean(c cleanClose) []byte {
 	return binary.LittleEndian.AppendUint64(b, uint64(c.mtime))
 }
 
-// writeJournal writes a whole journal of one record. It returns its length in bytes and the sum of that record.
+// writeJournal writes a whole journal: a snapshot, and what goes with it. It returns its length in bytes and the sum of the last record.
 func writeJournal(w io.Writer, j *journalState) (size int64, sum uint64, err error) {
 	seed := sumOf(0, []byte(journalMagic))
 	if j.state == nil {
@@ -298,6 +336,24 @@ func writeJournal(w io.Writer, j *journalState) (size int64, sum uint64, err err
 		_, err := w.Write(b)
 		return int64(len(b)), sum, err
 	}
+	size, sum, err = writeSnapshot(w, j, seed)
+	if err != nil || len(j.before) == 0 {
+		return size, sum, err
+	}
+	var b []byte
+	for _, seq := range slices.Sorted(maps.Keys(j.before)) {
+		b, sum = appendRecord(b, recBefore, sum, encodeBefore(j.before[seq], seq))
+	}
+	n, err := w.Write(b)
+	return size + int64(n), sum, err
+}
+
+func encodeBefore(slot, seq uint64) []byte {
+	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, slot), seq)
+}
+
+// writeSnapshot writes the magic and the snapshot of a state.
+func writeSnapshot(w io.Writer, j *journalState, seed uint64) (size int64, sum uint64, err error) {
 	s := j.state
 	b := append([]byte(nil), s.ID[:]...)
 	b = binary.LittleEndian.AppendUint64(b, s.Generation)

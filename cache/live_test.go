@@ -122,7 +122,7 @@ func recovered(t testing.TB, from string) []byte {
 func (l *live) ship() {
 	l.t.Helper()
 	e := l.entry()
-	l.dir.Captured()
+	l.dir.Captured(e.Slot)
 	if err := l.dir.Shipped(e.Slot, e.PageCount, e.Checksum, e.Pages); err != nil {
 		l.t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/tonbo-go/tonbo/internal/fsys"
 	"github.com/tonbo-go/tonbo/internal/pageset"
 	"github.com/tonbo-go/tonbo/internal/segment"
 )
@@ -43,7 +44,7 @@ type Recovery struct {
 	Reason  string
 
 	Rebooted bool // the machine has started anew since Begin or the last Recover: whatever is not the shipped state is Damaged
-	Doubtful bool // Rebooted, and all that is Damaged looks like unshipped commits: worth a CopyTo into KeepAside before the rebuild, as it may be whole
+	Doubtful bool // Rebooted, and some of what is Damaged looks like unshipped commits, or what is known of the file is not all that was: worth a CopyTo into KeepAside before the rebuild, as it may be whole
 	Skipped  bool // closed cleanly and unchanged since: nothing was read
 }
 
@@ -74,7 +75,7 @@ func (d *Dir) Recover(ctx context.Context, newer []Shipped) (*Recovery, error) {
 }
 
 func (d *Dir) recover(ctx context.Context, newer []Shipped) (*Recovery, error) {
-	rec := &Recovery{Rebooted: !sameBoot(d.j.state.Boot, bootID())}
+	rec := &Recovery{Rebooted: !sameBoot(d.j.state.Boot, d.boot())}
 	if d.skip(rec, newer) {
 		return rec, nil
 	}
@@ -87,10 +88,11 @@ func (d *Dir) recover(ctx context.Context, newer []Shipped) (*Recovery, error) {
 			return rec, nil
 		}
 		v.state.Slot = n.Slot
+		v.journal = d.j.asOf(n.Slot)
 	}
 
 	// 2. What the database file holds.
-	db, err := os.OpenFile(d.Path(), os.O_RDWR, 0)
+	db, err := d.files.OpenFile(d.Path(), os.O_RDWR, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && v.state.Sums.Len() > 0:
 		v.all("the database file is missing")
@@ -106,7 +108,7 @@ func (d *Dir) recover(ctx context.Context, newer []Shipped) (*Recovery, error) {
 	}
 
 	// 3. What the WAL holds. Of an empty file SQLite ignores it and deletes it.
-	wal, err := os.Open(d.WALPath())
+	wal, err := d.files.Open(d.WALPath())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
@@ -147,14 +149,14 @@ func (d *Dir) recover(ctx context.Context, newer []Shipped) (*Recovery, error) {
 		wal.Close() // Windows removes no open file
 	}
 	for _, n := range besideNames {
-		if err := os.Remove(filepath.Join(d.path, n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := d.files.Remove(filepath.Join(d.path, n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 		if err := d.fault("recover:removed"); err != nil {
 			return nil, err
 		}
 	}
-	return rec, syncDir(d.path)
+	return rec, d.files.SyncDir(d.path)
 }
 
 // skip tells whether nothing can have changed since a clean close.
@@ -202,6 +204,7 @@ type verdict struct {
 func (v *verdict) all(reason string) {
 	v.Reason = reason
 	v.Unshipped = nil
+	v.Doubtful = v.Rebooted && v.journal.cut
 	v.Damaged = v.Damaged[:0]
 	for p := range max(v.state.Sums.Len(), 1) {
 		v.Damaged = append(v.Damaged, uint32(p+1))
@@ -239,7 +242,7 @@ func (v *verdict) absent(page uint32) bool {
 }
 
 // readDB sums up the pages of the database file, but those that are absent.
-func (v *verdict) readDB(ctx context.Context, f *os.File) error {
+func (v *verdict) readDB(ctx context.Context, f *fsys.File) error {
 	fi, err := f.Stat()
 	if err != nil {
 		return err
@@ -282,7 +285,7 @@ func (v *verdict) readDB(ctx context.Context, f *os.File) error {
 }
 
 // judge judges the database that file and WAL make together.
-func (v *verdict) judge(db *os.File) error {
+func (v *verdict) judge(db *fsys.File) error {
 	pos, size := v.journal.pos, v.state.PageSize
 	switch {
 	case v.wal.pageSize != 0 && v.wal.salt1 == pos.salt1 && v.wal.salt2 == pos.salt2 && v.wal.end < pos.end:
@@ -330,7 +333,7 @@ func (v *verdict) judge(db *os.File) error {
 		}
 		v.page(page, k)
 	}
-	v.Doubtful = v.Rebooted && v.doubtful > 0 && v.doubtful == len(v.Damaged)
+	v.Doubtful = v.Rebooted && (v.doubtful > 0 || v.journal.cut && len(v.Damaged) > 0)
 	v.sizes()
 	return nil
 }
@@ -363,6 +366,9 @@ func (v *verdict) page(page uint32, k versions) {
 		// The database shrank below it and grew again, and nobody wrote it.
 	case w != nil:
 		v.damage(page, "its newest version in the WAL does not follow what was shipped")
+		if v.Rebooted { // a commit, and what it stands on did not reach the disk
+			v.doubtful++
+		}
 		return
 	default:
 		v.damage(page, "is neither what was shipped nor a commit made since")
@@ -419,7 +425,7 @@ func be32(b []byte) uint32 {
 
 // record makes the journal say what the files will be: newer entries, unshipped pages, this boot. It writes only what is news.
 func (d *Dir) record(v *verdict, newer bool) error {
-	spilled := make(map[uint32]spill, len(v.Unshipped))
+	spilled, before := make(map[uint32]spill, len(v.Unshipped)), map[uint64]uint64{}
 	same := len(v.Unshipped) == len(d.j.spilled) && int(v.PageCount) >= v.state.Sums.Len()
 	for _, p := range v.Unshipped {
 		s, ok := d.j.spilled[p]
@@ -428,19 +434,21 @@ func (d *Dir) record(v *verdict, newer bool) error {
 			s = spill{sum: v.Sums.At(p), seq: d.j.seq + 1}
 		}
 		spilled[p] = s
+		before[s.seq] = v.state.Slot
 	}
 	if same && !newer && !v.Rebooted && !d.stale {
 		return nil
 	}
 	old := d.j
 	s := v.state
-	s.Boot = bootID()
-	d.j = journalState{state: &s, spilled: spilled, seq: old.seq + 1}
-	if n := v.PageCount; n < uint32(s.Sums.Len()) || old.shrink != nil {
-		if old.shrink != nil {
-			n = min(n, old.shrink.pageCount)
+	s.Boot = d.boot()
+	d.j = journalState{state: &s, spilled: spilled, seq: old.seq + 1, before: before}
+	if n, was := v.PageCount, v.journal.shrink; n < uint32(s.Sums.Len()) || was != nil {
+		if was != nil {
+			n = min(n, was.pageCount)
 		}
 		d.j.shrink = &shrink{pageCount: n, seq: old.seq + 1}
+		before[d.j.seq] = v.state.Slot
 	}
 	if err := d.rewrite(); err != nil {
 		d.j = old
@@ -450,7 +458,7 @@ func (d *Dir) record(v *verdict, newer bool) error {
 }
 
 // checkpoint copies the newest committed version of each page from the WAL into the database file, as SQLite's does.
-func (d *Dir) checkpoint(ctx context.Context, v *verdict, wal, db *os.File) error {
+func (d *Dir) checkpoint(ctx context.Context, v *verdict, wal, db *fsys.File) error {
 	size := int64(v.state.PageSize)
 	order := make([]uint32, 0, len(v.wal.pages))
 	for p := range v.wal.pages {

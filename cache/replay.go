@@ -13,7 +13,7 @@ import (
 	"github.com/tonbo-go/tonbo/internal/segment"
 )
 
-// replay reads a journal of size bytes. good is where the next record goes: before a torn tail, if there is one. Errors: ErrForeign for what is not
+// replay reads a journal of size bytes, up to the first record that is not whole. good is where the next record goes: there. Errors: ErrForeign for what is not
 // a journal or one of an unknown version; errDamaged for one that cannot be relied on.
 func replay(r io.Reader, size int64) (j *journalState, good int64, sum uint64, err error) {
 	br := bufio.NewReaderSize(r, 64<<10)
@@ -39,6 +39,10 @@ func replay(r io.Reader, size int64) (j *journalState, good int64, sum uint64, e
 			}
 			return j, good, sum, nil
 		}
+		if err != nil && j != nil && errors.Is(err, errSum) {
+			j.cut = true
+			return j, good, sum, nil
+		}
 		if err != nil {
 			return nil, 0, 0, fmt.Errorf("%w at byte %d: %w", errDamaged, good, err)
 		}
@@ -53,8 +57,9 @@ func replay(r io.Reader, size int64) (j *journalState, good int64, sum uint64, e
 			switch {
 			case errors.As(err, &v):
 				return nil, 0, 0, fmt.Errorf("%w: state holds a record of kind %d, which this version does not know", ErrForeign, v.kind)
-			case !first && errors.Is(err, errSum) && good+rec.total == size:
-				return j, good, sum, nil // the last record did not reach the disk whole
+			case !first && errors.Is(err, errSum): // it did not reach the disk whole
+				j.cut = good+rec.total < size
+				return j, good, sum, nil
 			}
 			return nil, 0, 0, fmt.Errorf("%w at byte %d: %w", errDamaged, good, err)
 		}
@@ -242,6 +247,9 @@ func (r *recordReader) decode(first bool) (func(*journalState) error, error) {
 	case recClean:
 		c := &cleanClose{inode: r.u64(), changed: r.u64(), size: int64(r.u64()), mtime: int64(r.u64())}
 		do = func(j *journalState) error { j.clean = c; return nil }
+	case recBefore:
+		slot, seq := r.u64(), r.u64()
+		do = func(j *journalState) error { j.applyBefore(slot, seq); return nil }
 	case recShrunk:
 		n := r.u32()
 		do = func(j *journalState) error { j.applyShrunk(n); return nil }

@@ -42,7 +42,7 @@ func TestRegrownPagesThatNobodyWrote(t *testing.T) {
 			if err := d.Shrunk(5); err != nil {
 				return err
 			}
-			d.Captured()
+			d.Captured(2)
 			s := d.State()
 			x := s.Checksum ^ s.Sums.At(1) ^ sum(1, 4).Sum
 			return d.Shipped(2, 10, x, []cache.PageSum{sum(1, 4)})

@@ -54,24 +54,31 @@ func (d *Dir) Begin(s State) error {
 	st := &s
 	st.Sums, st.Known = s.Sums.Clone(), s.Known.Clone() // the caller has the others
 	st.normalize()
-	st.Boot = bootID()
+	st.Boot = d.boot()
 	old := d.j // a failed Begin leaves it
 	d.j = journalState{state: st, spilled: map[uint32]spill{}}
 	if err := d.rewriteAs("begin"); err != nil {
 		d.j = old
 		return fmt.Errorf("begin: %w", err)
 	}
-	d.mark, d.damaged = 0, ""
+	d.mark, d.capturing, d.damaged = 0, 0, ""
 	return nil
 }
 
 // Captured says that the entry being made holds everything committed up to now. Call it while the lock is held under which the pages are read and which a
 // reset of the WAL takes, before the Shipped of that entry (one append is in flight at a time, R1). Without it Recover works, but what was
-// spilled before the entry stays a content that it accepts.
-func (d *Dir) Captured() {
+// spilled before the entry stays a content that it accepts. slot is where the entry goes.
+func (d *Dir) Captured(slot uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.mark = d.j.seq
+	d.mark, d.capturing = d.j.seq, slot
+}
+
+// beforeNow notes, of the Spilled or Shrunk that has just been applied, that entries above the last one that was captured will be captured after it.
+func (d *Dir) beforeNow() (payload []byte) {
+	slot := max(d.j.state.Slot, d.capturing)
+	d.j.applyBefore(slot, d.j.seq)
+	return encodeBefore(slot, d.j.seq)
 }
 
 // Shipped records that slot is stored remotely with these pages, at this size (in pages) and database checksum. It costs one append and no fsync: what a power cut
@@ -133,7 +140,11 @@ func (d *Dir) Spilled(pages []PageSum) error {
 		return nil
 	}
 	d.j.applySpilled(pages)
+	before := d.beforeNow()
 	if err := d.append("spilled", recSpilled, appendPages(nil, pages)); err != nil {
+		return err
+	}
+	if err := d.append("before", recBefore, before); err != nil {
 		return err
 	}
 	return d.file.Sync()
@@ -149,10 +160,15 @@ func (d *Dir) Shrunk(pageCount uint32) error {
 		return err
 	}
 	d.j.applyShrunk(pageCount)
-	return d.append("shrunk", recShrunk, binary.LittleEndian.AppendUint32(nil, pageCount))
+	before := d.beforeNow()
+	if err := d.append("shrunk", recShrunk, binary.LittleEndian.AppendUint32(nil, pageCount)); err != nil {
+		return err
+	}
+	return d.append("before", recBefore, before)
 }
 
-// SetGeneration records that this process owns generation, and that slot (its claim, which holds no pages) is the last one seen.
+// SetGeneration records that this process owns generation, and that slot (its claim, which holds no pages) is the last one seen. It costs one append and one fsync: after a
+// power cut the log then tells which of its entries are ours, whatever else of the state was lost.
 func (d *Dir) SetGeneration(generation, slot uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -161,7 +177,10 @@ func (d *Dir) SetGeneration(generation, slot uint64) error {
 	}
 	d.j.state.Generation, d.j.state.Slot, d.j.clean = generation, slot, nil
 	b := binary.LittleEndian.AppendUint64(nil, generation)
-	return d.append("generation", recGeneration, binary.LittleEndian.AppendUint64(b, slot))
+	if err := d.append("generation", recGeneration, binary.LittleEndian.AppendUint64(b, slot)); err != nil {
+		return err
+	}
+	return d.file.Sync()
 }
 
 // SetLost records where commits were kept aside; "" that there are none.
@@ -191,7 +210,7 @@ func (d *Dir) CleanClose() error {
 		return nil
 	}
 	past := time.Now().Add(-2 * settle).Truncate(settle)
-	if err := os.Chtimes(d.Path(), time.Time{}, past); err != nil {
+	if err := d.files.Chtimes(d.Path(), time.Time{}, past); err != nil {
 		return fmt.Errorf("clean close: %w", err)
 	}
 	c, err := identify(d.Path())
@@ -256,7 +275,7 @@ func (d *Dir) append(step string, kind recordKind, payload []byte) error {
 // openJournal opens the journal again after Rest.
 func (d *Dir) openJournal() (err error) {
 	if d.file == nil {
-		d.file, err = os.OpenFile(filepath.Join(d.path, stateName), os.O_RDWR, 0)
+		d.file, err = d.files.OpenFile(filepath.Join(d.path, stateName), os.O_RDWR, 0)
 	}
 	return err
 }
@@ -283,7 +302,7 @@ func (d *Dir) rewriteAs(step string) (err error) {
 	d.stale = true // until the new one is in place
 	size, sum, err := d.writeTemp(step, temp)
 	if err != nil {
-		os.Remove(temp) // or the next Open does
+		d.files.Remove(temp) // or the next Open does
 		return fmt.Errorf("write %s: %w", temp, err)
 	}
 	// Windows does not rename over an open file.
@@ -293,16 +312,16 @@ func (d *Dir) rewriteAs(step string) (err error) {
 			return err
 		}
 	}
-	if err := os.Rename(temp, path); err != nil {
+	if err := d.files.Rename(temp, path); err != nil {
 		return err
 	}
 	if err := d.fault(step + ":renamed"); err != nil {
 		return err
 	}
-	if err := syncDir(d.path); err != nil {
+	if err := d.files.SyncDir(d.path); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := d.files.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
@@ -311,7 +330,7 @@ func (d *Dir) rewriteAs(step string) (err error) {
 }
 
 func (d *Dir) writeTemp(step, temp string) (size int64, sum uint64, err error) {
-	f, err := os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := d.files.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -28,17 +28,3 @@ func lockFile(f *os.File) (bool, error) {
 
 // unlockFile lets go of it at once: a process that is just being started from this one has f open too, until its exec.
 func unlockFile(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) }
-
-// syncDir makes renames and removals in a directory durable.
-func syncDir(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	err = f.Sync()
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP) {
-		return nil // a file system whose directories cannot be synced
-	}
-	return err
-}

@@ -32,9 +32,6 @@ func unlockFile(f *os.File) error {
 	return windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, &at)
 }
 
-// syncDir does nothing: a directory cannot be flushed here; NTFS journals renames.
-func syncDir(string) error { return nil }
-
 // bootID is the time of this boot in Unix seconds, from the clock and the time since boot.
 func bootID() string {
 	return strconv.FormatInt(time.Now().Add(-windows.DurationSinceBoot()).Unix(), 10)

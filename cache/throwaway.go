@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/tonbo-go/tonbo/internal/fsys"
 )
 
 // throwawayName is a file in the directory of a database whose local copy is worth nothing once its process has gone, what was not shipped included.
@@ -17,9 +19,9 @@ func (d *Dir) SetThrowaway(on bool) error {
 	path := filepath.Join(d.path, throwawayName)
 	var err error
 	if on {
-		err = os.WriteFile(path, nil, 0o600)
-	} else if err = os.Remove(path); err == nil {
-		err = syncDir(d.path) // after a power cut it must not be there again: what is committed from here on is worth something
+		err = d.files.WriteFile(path, nil, 0o600)
+	} else if err = d.files.Remove(path); err == nil {
+		err = d.files.SyncDir(d.path) // after a power cut it must not be there again: what is committed from here on is worth something
 	} else if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
@@ -62,7 +64,7 @@ func removeThrowaway(path string, dry bool) (gone bool, err error) {
 		return false, nil
 	}
 	// (1) Nobody has it, and nobody takes it: an Open that comes now gets ErrLocked.
-	d := &Dir{path: path}
+	d := &Dir{path: path, files: fsys.At(path)}
 	if err := d.takeLock(); errors.Is(err, ErrLocked) || errors.Is(err, fs.ErrNotExist) { // or somebody else has removed it
 		return false, nil
 	} else if err != nil {
@@ -100,7 +102,7 @@ func (d *Dir) vanish() (err error) {
 		if failed {
 			return
 		}
-		if rerr := os.Remove(d.path); !errors.Is(rerr, fs.ErrExist) && !errors.Is(rerr, fs.ErrNotExist) { // not empty: somebody has just begun another one there, or removes it, too
+		if rerr := d.files.Remove(d.path); !errors.Is(rerr, fs.ErrExist) && !errors.Is(rerr, fs.ErrNotExist) { // not empty: somebody has just begun another one there, or removes it, too
 			err = errors.Join(err, rerr)
 		}
 	}()
@@ -119,7 +121,7 @@ func (d *Dir) vanish() (err error) {
 	}
 	// In the order of names, so the database goes before what is known of it. The mark at last: should this process die, the next one goes on.
 	for _, name := range slices.Concat(names, []string{lockName, throwawayName}) {
-		err := os.Remove(filepath.Join(d.path, name))
+		err := d.files.Remove(filepath.Join(d.path, name))
 		switch {
 		case err == nil || errors.Is(err, fs.ErrNotExist):
 		case name == lockName:

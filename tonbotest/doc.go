@@ -1,5 +1,6 @@
 // Package tonbotest helps to test programs that use tonbo, and tonbo itself: an object store whose requests fail, get lost, are
-// answered late or never, as the test says, and a clock that the test moves.
+// answered late or never, as the test says ([Store]), a disk that fails, fills up, tears writes and loses with the power what was not synced ([Disk]), and a clock that the
+// test moves ([Clock]).
 //
 //	store := tonbotest.NewStore(mem.New("test"))
 //	store.DropAnswer(tonbotest.Match{Op: tonbotest.Create, Key: "/log/"}, 1)

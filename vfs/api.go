@@ -11,6 +11,8 @@ import (
 
 	"github.com/ncruces/go-sqlite3"
 	sqlitevfs "github.com/ncruces/go-sqlite3/vfs"
+
+	"github.com/tonbo-go/tonbo/internal/fsys"
 )
 
 // Name is the name that SQLite knows the VFS by: open a database as "file:<path>?vfs=tonbo" after [Attach].
@@ -123,6 +125,7 @@ func Attach(path string, o Options) (*Database, error) {
 	}
 	f.Close() // opened again when it is first read
 	d := newDatabase(path, o)
+	d.files = fsys.At(path)
 	registry.once.Do(func() { sqlitevfs.Register(Name, fileSystem{sqlitevfs.Find("os")}) })
 	registry.mu.Lock()
 	defer registry.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ncruces/go-sqlite3"
 
+	"github.com/tonbo-go/tonbo/internal/fsys"
 	"github.com/tonbo-go/tonbo/internal/pageset"
 )
 
@@ -25,6 +26,8 @@ type Database struct {
 	lastUnsupported atomic.Pointer[error]
 	lastRefused     atomic.Pointer[error] // by BeforeCommit
 	lastFetch       atomic.Pointer[error] // of the source
+
+	files fsys.FS // what the main file and the write-ahead log are opened through
 
 	// ckpt is held shared while pages are read back, and exclusively while the place of a committed page changes: main-file writes,
 	// restart, truncation and deletion of the write-ahead log. Commits go on meanwhile. Taken before mu.

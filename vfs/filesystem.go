@@ -30,7 +30,7 @@ func (s fileSystem) OpenFilename(name *vfs.Filename, flags vfs.OpenFlag) (vfs.Fi
 			return nil, flags, vfs.SystemError(ErrDetached, sqlite3.CANTOPEN)
 		}
 		if d != nil {
-			f, flags, err := vfsutil.WrapOpenFilename(s.VFS, name, flags)
+			f, flags, err := vfsutil.WrapOpenFilename(d.under(s.VFS), name, flags)
 			if err != nil {
 				return nil, flags, err
 			}
@@ -42,7 +42,7 @@ func (s fileSystem) OpenFilename(name *vfs.Filename, flags vfs.OpenFlag) (vfs.Fi
 			if !ok || m.db != d { // a connection from before a re-open
 				return nil, flags, sqlite3.CANTOPEN
 			}
-			f, flags, err := vfsutil.WrapOpenFilename(s.VFS, name, flags)
+			f, flags, err := vfsutil.WrapOpenFilename(d.under(s.VFS), name, flags)
 			if err != nil {
 				return nil, flags, err
 			}
@@ -65,7 +65,7 @@ func (s fileSystem) Open(name string, flags vfs.OpenFlag) (vfs.File, vfs.OpenFla
 func (s fileSystem) Delete(name string, syncDir bool) error {
 	if base, ok := strings.CutSuffix(name, "-wal"); ok {
 		if d := lookup(base); d != nil {
-			return d.resetWAL(func() error { return s.VFS.Delete(name, syncDir) })
+			return d.resetWAL(func() error { return d.under(s.VFS).Delete(name, syncDir) })
 		}
 	}
 	return s.VFS.Delete(name, syncDir)

@@ -1,0 +1,7 @@
+//go:build unix
+
+package tonbotest
+
+import "syscall"
+
+const noSpace = syscall.ENOSPC

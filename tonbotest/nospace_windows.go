@@ -1,0 +1,5 @@
+package tonbotest
+
+import "syscall"
+
+const noSpace = syscall.Errno(112) // ERROR_DISK_FULL
