@@ -48,33 +48,59 @@ func (h *handle) headers(ctx context.Context, slots []uint64, gaps bool) ([]*fen
 // it those that something still needs, which takes a LIST.
 func (h *handle) back(ctx context.Context, head *fence.Entry, floor uint64) iter.Seq2[*fence.Entry, error] {
 	return func(yield func(*fence.Entry, error) bool) {
-		if head.Slot <= floor || !yield(head, nil) {
-			return
+		if head.Slot > floor && yield(head, nil) {
+			h.backFrom(ctx, head, head, floor, yield)
 		}
-		above := head
-		for n := uint64(headersAtOnce / 4); above.Kind != fence.Create && above.Slot > max(floor+1, head.Horizon); n = headersAtOnce {
-			slots := make([]uint64, min(n, above.Slot-max(floor+1, head.Horizon)))
-			for i := range slots {
-				slots[i] = above.Slot - 1 - uint64(i)
-			}
-			entries, err := h.headers(ctx, slots, false)
+	}
+}
+
+// backBefore is back without the entries from a slot on. It costs no more for those that it leaves out.
+func (h *handle) backBefore(ctx context.Context, head *fence.Entry, before, floor uint64) iter.Seq2[*fence.Entry, error] {
+	if before > head.Slot {
+		return h.back(ctx, head, floor)
+	}
+	return func(yield func(*fence.Entry, error) bool) {
+		switch {
+		case before <= floor+1:
+		case before <= head.Horizon:
+			h.backBelow(ctx, head, before, floor, yield)
+		default:
+			first, err := h.header(ctx, before-1)
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			for _, e := range entries {
-				if err := above.Follows(e); err != nil {
-					yield(nil, err)
-					return
-				}
-				if above = e; !yield(e, nil) || e.Kind == fence.Create {
-					return
-				}
+			if first.ID == head.ID && yield(first, nil) { // of another incarnation: there is nothing before
+				h.backFrom(ctx, head, first, floor, yield)
 			}
 		}
-		if above.Kind != fence.Create && above.Slot > floor+1 {
-			h.backBelow(ctx, head, above.Slot, floor, yield)
+	}
+}
+
+// backFrom goes on behind an entry that was yielded.
+func (h *handle) backFrom(ctx context.Context, head, above *fence.Entry, floor uint64, yield func(*fence.Entry, error) bool) {
+	for n := uint64(headersAtOnce / 4); above.Kind != fence.Create && above.Slot > max(floor+1, head.Horizon); n = headersAtOnce {
+		slots := make([]uint64, min(n, above.Slot-max(floor+1, head.Horizon)))
+		for i := range slots {
+			slots[i] = above.Slot - 1 - uint64(i)
 		}
+		entries, err := h.headers(ctx, slots, false)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for _, e := range entries {
+			if err := above.Follows(e); err != nil {
+				yield(nil, err)
+				return
+			}
+			if above = e; !yield(e, nil) || e.Kind == fence.Create {
+				return
+			}
+		}
+	}
+	if above.Kind != fence.Create && above.Slot > floor+1 {
+		h.backBelow(ctx, head, above.Slot, floor, yield)
 	}
 }
 

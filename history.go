@@ -3,6 +3,7 @@ package tonbo
 import (
 	"context"
 	"iter"
+	"math"
 	"slices"
 
 	"github.com/tonbo-go/tonbo/fence"
@@ -25,6 +26,11 @@ var kindNames = map[fence.Kind]string{
 
 // History yields a database's restorable entries, the newest first: all within the history window, and labelled ones from before it. An error ends it.
 func (c *Client) History(ctx context.Context, name string) iter.Seq2[HistoryEntry, error] {
+	return c.HistoryBefore(ctx, name, math.MaxUint64)
+}
+
+// HistoryBefore yields what [Client.History] does, but for the entries from a slot on: a listing in pages goes on before the last slot that it has. What it leaves out costs nothing.
+func (c *Client) HistoryBefore(ctx context.Context, name string, slot uint64) iter.Seq2[HistoryEntry, error] {
 	return func(yield func(HistoryEntry, error) bool) {
 		h, err := c.handle(name)
 		if err != nil {
@@ -45,7 +51,7 @@ func (c *Client) History(ctx context.Context, name string) iter.Seq2[HistoryEntr
 			yield(HistoryEntry{}, wrap(name, "history", err))
 			return
 		}
-		for e, err := range h.restorable(ctx, head, m) {
+		for e, err := range h.restorable(ctx, head, m, slot) {
 			if err != nil {
 				yield(HistoryEntry{}, wrap(name, "history", err))
 				return
@@ -58,11 +64,11 @@ func (c *Client) History(ctx context.Context, name string) iter.Seq2[HistoryEntr
 	}
 }
 
-// restorable yields the entries that are points, newest first: all from the horizon on, and labelled ones below it.
-func (h *handle) restorable(ctx context.Context, head *fence.Entry, m *base.Manifest) iter.Seq2[*fence.Entry, error] {
+// restorable yields the entries before a slot that are points, newest first: all from the horizon on, and labelled ones below it.
+func (h *handle) restorable(ctx context.Context, head *fence.Entry, m *base.Manifest, before uint64) iter.Seq2[*fence.Entry, error] {
 	return func(yield func(*fence.Entry, error) bool) {
 		floor := min(labelFloor(m), head.Horizon-1)
-		for e, err := range h.back(ctx, head, floor) {
+		for e, err := range h.backBefore(ctx, head, before, floor) {
 			if err == nil && e.Slot < head.Horizon && e.Label == "" {
 				continue
 			}
@@ -75,7 +81,7 @@ func (h *handle) restorable(ctx context.Context, head *fence.Entry, m *base.Mani
 		}
 		var slots []uint64
 		for _, l := range slices.Backward(m.Labels) {
-			if l.Slot <= floor {
+			if l.Slot <= floor && l.Slot < before {
 				slots = append(slots, l.Slot)
 			}
 		}

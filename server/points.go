@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"strconv"
@@ -144,9 +145,9 @@ func (s *Server) history(c *call) error {
 	if err != nil {
 		return err
 	}
-	below := uint64(1<<64 - 1)
+	before := uint64(math.MaxUint64)
 	if cursor != "" {
-		if below, err = strconv.ParseUint(cursor, 10, 64); err != nil || below == 0 {
+		if before, err = strconv.ParseUint(cursor, 10, 64); err != nil || before == 0 {
 			return badRequest("cursor: want the next_cursor of the page before")
 		}
 	}
@@ -155,12 +156,9 @@ func (s *Server) history(c *call) error {
 		Next string       `json:"next_cursor,omitempty"`
 	}
 	answer.Data = []view.Entry{}
-	for h, err := range s.client.History(c.ctx, c.name()) {
+	for h, err := range s.client.HistoryBefore(c.ctx, c.name(), before) {
 		if err != nil {
 			return err
-		}
-		if h.Slot >= below {
-			continue
 		}
 		if len(answer.Data) == limit {
 			answer.Next = strconv.FormatUint(answer.Data[limit-1].Slot, 10)

@@ -57,11 +57,7 @@ type Server struct {
 	queryTime time.Duration
 	dir       string // for what a checkpoint opens; "": the system's temporary directory
 
-	readiness struct {
-		sync.Mutex
-		at  time.Time // when the store was asked last
-		err error
-	}
+	readiness readiness
 
 	ctx  context.Context // ends with Close: every request's does then
 	stop context.CancelFunc
@@ -299,31 +295,3 @@ func requestID(r *http.Request) string {
 	rand.Read(b[:])
 	return hex.EncodeToString(b[:])
 }
-
-// health: the process answers.
-func (s *Server) health(c *call) error {
-	return c.data(http.StatusOK, map[string]string{"status": "ok"})
-}
-
-// ready: the store answers, too. It is asked at most once a second, since anybody may ask for that.
-func (s *Server) ready(c *call) error {
-	s.readiness.Lock()
-	defer s.readiness.Unlock()
-	if time.Since(s.readiness.at) >= readyFor {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), readyTimeout) // others wait for it, too
-		defer cancel()
-		_, _, s.readiness.err = s.store.List(ctx, access.Prefix, remote.ListOptions{Max: 1})
-		if s.readiness.at = time.Now(); s.readiness.err != nil {
-			s.log.Warn("not ready", "request", c.id, "error", s.readiness.err)
-		}
-	}
-	if s.readiness.err != nil {
-		return unavailable("not_ready", "the store does not answer", 5*time.Second)
-	}
-	return c.data(http.StatusOK, map[string]string{"status": "ready"})
-}
-
-const (
-	readyTimeout = 5 * time.Second
-	readyFor     = time.Second
-)
