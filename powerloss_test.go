@@ -336,3 +336,4 @@ func TestDiskThatFailsAtAnyChangeLosesNothing(t *testing.T) {
 		})
 	}
 }
+

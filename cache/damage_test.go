@@ -809,3 +809,17 @@ func TestContentSpilledBeforeAnEntryIsNotTakenForACommitAfterIt(t *testing.T) {
 		t.Errorf("spilled meanwhile: got %+v", rec)
 	}
 }
+
+// TestLogCutBeforeAnEntryThatWasNotNotedIsFoundOut: the database grew in the commits that are left of the WAL, which is no shrinking and growing again after the entry.
+func TestLogCutBeforeAnEntryThatWasNotNotedIsFoundOut(t *testing.T) {
+	l := newLive(t, 4096)
+	l.exec(insert("t", 201, 400, 290))
+	left := fileSize(t, l.dir.WALPath())
+	l.exec(insert("t", 390, 400, 290))
+	e := l.entry()
+	root := l.crash()
+	truncate(t, filepath.Join(root, dbOf, "db-wal"), left)
+	if _, rec := recoverDir(t, root, e); len(rec.Damaged) == 0 {
+		t.Errorf("got %+v", rec)
+	}
+}

@@ -89,6 +89,7 @@ func (d *Dir) recover(ctx context.Context, newer []Shipped) (*Recovery, error) {
 		}
 		v.state.Slot = n.Slot
 		v.journal = d.j.asOf(n.Slot)
+		v.unnoted = true
 	}
 
 	// 2. What the database file holds.
@@ -195,6 +196,7 @@ type verdict struct {
 	size    int64        // of the database file, bytes
 	file    pageset.Sums // of the pages that the database file holds
 	header  []byte       // of the database file
+	unnoted bool         // the state had not noted the last entry: how far the WAL reached when that was made is not known
 
 	doubtful int // damaged pages that would be unshipped ones, had the machine not restarted
 	zero     []byte
@@ -357,12 +359,12 @@ func (v *verdict) page(page uint32, k versions) {
 	case w != nil && (w.shipped || w.spilled || w.inFile || k.hasFile && k.inFile == k.shipped || k.hasSpill && k.hasFile && k.inFile == k.spilled):
 		// A commit after the shipped version: that is in the WAL before it or in the file under it; or was overwritten in the file by
 		// a checkpoint from this WAL.
-	case w != nil && (!k.hasFile || k.inFile == v.zeroSum(page)) && (page > v.wal.smallest || v.journal.shrunk(page)):
+	case w != nil && (!k.hasFile || k.inFile == v.zeroSum(page)) && (v.shrank(page) || v.journal.shrunk(page)):
 		// A commit after the database shrank below it: nothing is left of the shipped version. A checkpoint makes the file as long as it
 		// will be before it writes the first page (SQLITE_FCNTL_SIZE_HINT): what it has not come to is zero.
 	case w == nil && k.hasSpill && sum == k.spilled:
 		// Checkpointed before it was shipped, and the WAL reset.
-	case w == nil && v.wal.end > 0 && page > v.wal.smallest, w == nil && !k.hasSpill && v.journal.shrunk(page):
+	case w == nil && v.shrank(page), w == nil && !k.hasSpill && v.journal.shrunk(page):
 		// The database shrank below it and grew again, and nobody wrote it.
 	case w != nil:
 		v.damage(page, "its newest version in the WAL does not follow what was shipped")
@@ -380,6 +382,11 @@ func (v *verdict) page(page uint32, k versions) {
 		return
 	}
 	v.Unshipped = append(v.Unshipped, page)
+}
+
+// shrank tells whether a commit in the WAL that was not shipped gave the database a size below the page. Where the last entry was not noted, nobody knows which of the commits are older than it.
+func (v *verdict) shrank(page uint32) bool {
+	return v.wal.end > 0 && page > v.wal.smallest && !v.unnoted
 }
 
 // zeroSum is the sum of a page of zeros.

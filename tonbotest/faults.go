@@ -2,6 +2,7 @@ package tonbotest
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -9,22 +10,30 @@ import (
 	"github.com/tonbo-go/tonbo/remote"
 )
 
-type fault string
+// Fault is what is done to a call.
+type Fault string
+
+// The faults that a script picks from. See the methods of [Store] of these names.
+const (
+	Pass       Fault = ""            // none
+	Fail       Fault = "fail"        // with status 503, which says nothing about the outcome
+	Lose       Fault = "lose"        //
+	DropAnswer Fault = "drop answer" //
+	Hold       Fault = "hold"        //
+	Truncate   Fault = "truncate"    // of a Get; of other calls: none
+	FlipBit    Fault = "flip a bit"  // likewise
+)
 
 const (
-	fail       fault = "fail"
-	lose       fault = "lose"
-	dropAnswer fault = "drop answer"
-	hold       fault = "hold"
-	hang       fault = "hang"
-	block      fault = "block"
-	delay      fault = "delay"
-	partition  fault = "partition"
-	stale      fault = "stale"
+	hang      Fault = "hang"
+	block     Fault = "block"
+	delay     Fault = "delay"
+	partition Fault = "partition"
+	stale     Fault = "stale"
 )
 
 type rule struct {
-	fault fault
+	fault Fault
 	match Match
 	skip  int // guarded by Store.mu, as is left
 	left  int // calls still to take; negative: all
@@ -73,22 +82,77 @@ func (s *Store) next(op Op, key string) *rule {
 		s.seen[key] = true
 		return &rule{fault: stale, err: remote.ErrNotFound}
 	}
+	if s.script != nil {
+		if f := s.script(op, key); f != Pass {
+			return &rule{fault: f, err: &remote.Error{Op: string(op), Store: s.inner.String(), Key: key, Kind: remote.ErrUnknown, Status: 503, Err: ErrInjected}}
+		}
+	}
 	return nil
+}
+
+// Script asks f about each call that no rule takes; nil: no more. Calls ask one after the other.
+func (s *Store) Script(f func(op Op, key string) Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.script = f
+}
+
+// Random is a Script: each call is taken with the chance (0 to 1) by one of the faults, as the seed says. The same calls in the same order meet the same faults.
+func (s *Store) Random(seed uint64, chance float64, faults ...Fault) {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	s.Script(func(Op, string) Fault {
+		if len(faults) == 0 || rng.Float64() >= chance {
+			return Pass
+		}
+		return faults[rng.IntN(len(faults))]
+	})
 }
 
 // Fail answers the next n matching calls (n < 0: all) with err, without doing anything: one of package remote's errors, or a
 // whole *remote.Error with status and RetryAfter.
-func (s *Store) Fail(m Match, n int, err error) { s.add(&rule{fault: fail, match: m, err: err}, n) }
+func (s *Store) Fail(m Match, n int, err error) { s.add(&rule{fault: Fail, match: m, err: err}, n) }
 
 // DropAnswer does what the next n matching calls ask for and answers remote.ErrUnknown: stored, and nobody knows.
-func (s *Store) DropAnswer(m Match, n int) { s.add(&rule{fault: dropAnswer, match: m}, n) }
+func (s *Store) DropAnswer(m Match, n int) { s.add(&rule{fault: DropAnswer, match: m}, n) }
 
 // Lose answers the next n matching calls with remote.ErrUnknown and does nothing.
-func (s *Store) Lose(m Match, n int) { s.add(&rule{fault: lose, match: m}, n) }
+func (s *Store) Lose(m Match, n int) { s.add(&rule{fault: Lose, match: m}, n) }
 
 // Hold answers the next n matching calls with remote.ErrUnknown at once; what they ask for is done when the test says so
 // ([Store.Held]): stored later.
-func (s *Store) Hold(m Match, n int) { s.add(&rule{fault: hold, match: m}, n) }
+//
+// Released in another order than they arrived, they are reordered.
+func (s *Store) Hold(m Match, n int) { s.add(&rule{fault: Hold, match: m}, n) }
+
+// Throttle answers the next n matching calls with status 429 and Retry-After, and does nothing.
+func (s *Store) Throttle(m Match, n int, after time.Duration) {
+	s.Fail(m, n, &remote.Error{Op: string(m.Op), Store: s.inner.String(), Key: m.Key, Kind: remote.ErrUnknown, Status: 429, RetryAfter: after, Err: ErrInjected})
+}
+
+// Truncate answers the next n matching Gets with the first half of what they asked for, as if that were all.
+func (s *Store) Truncate(m Match, n int) { s.spoil(Truncate, m, n) }
+
+// FlipBit answers the next n matching Gets with one bit changed, in the middle.
+func (s *Store) FlipBit(m Match, n int) { s.spoil(FlipBit, m, n) }
+
+func (s *Store) spoil(f Fault, m Match, n int) {
+	if m.Op == "" {
+		m.Op = Get
+	}
+	s.add(&rule{fault: f, match: m}, n)
+}
+
+// spoilt is what a Get answers that lies.
+func spoilt(f Fault, o remote.Object) remote.Object {
+	o.Body = slices.Clone(o.Body)
+	switch half := len(o.Body) / 2; {
+	case f == Truncate:
+		o.Body = o.Body[:half]
+	case len(o.Body) > 0:
+		o.Body[half] ^= 0x10
+	}
+	return o
+}
 
 // Delay does the next n matching calls d later.
 func (s *Store) Delay(m Match, n int, d time.Duration) {
@@ -105,7 +169,8 @@ func (s *Store) Block(m Match) *Gate {
 	return g
 }
 
-// Partition cuts the store off (every call: remote.ErrUnknown at once, nothing done), or ends that. It comes before all rules.
+// Partition cuts the store off (every call: remote.ErrUnknown at once, nothing done), or ends that. It comes before all rules. Give each writer a Store of its own over one inner store, and
+// one of them can be cut off alone.
 func (s *Store) Partition(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,11 +192,11 @@ func (s *Store) StaleNotFound(m Match) {
 	s.stale, s.seen = &m, make(map[string]bool)
 }
 
-// Heal takes back all rules, Partition, IgnoreConditions and StaleNotFound, and opens all gates. What is held stays held.
+// Heal takes back all rules, Script, Partition, IgnoreConditions and StaleNotFound, and opens all gates. What is held stays held.
 func (s *Store) Heal() {
 	s.mu.Lock()
 	rules := s.rules
-	s.rules, s.partitioned, s.ignore, s.stale, s.seen = nil, false, false, nil, nil
+	s.rules, s.partitioned, s.ignore, s.stale, s.seen, s.script = nil, false, false, nil, nil, nil
 	s.mu.Unlock()
 	for _, r := range rules {
 		if r.gate != nil {

@@ -37,7 +37,7 @@ func (m Match) fits(op Op, key string) bool {
 type Call struct {
 	Op    Op
 	Key   string // of a List: the prefix
-	Fault string // what was done to it: "fail", "lose", "drop answer", "hold", "hang", "block", "delay", "partition", "stale"; "" nothing
+	Fault string // what was done to it: "fail", "lose", "drop answer", "hold", "truncate", "flip a bit", "hang", "block", "delay", "partition", "stale"; "" nothing
 	Err   error  // what the caller got
 }
 
@@ -54,6 +54,7 @@ type Store struct {
 	partitioned bool
 	ignore      bool
 	stale       *Match
+	script      func(Op, string) Fault
 	seen        map[string]bool // keys that had their stale answer
 	calls       []Call
 	held        []*Held
@@ -169,22 +170,28 @@ func faulty[T any](ctx context.Context, s *Store, r *rule, op Op, key string, up
 		return apply(ctx)
 	}
 	switch r.fault {
-	case fail, stale:
+	case Fail, stale:
 		remote.Record(ctx, recorded[op], up, 0)
 		return none, s.failure(op, key, r.err)
-	case lose, partition:
+	case Lose, partition:
 		return none, lost(ErrInjected)
-	case dropAnswer:
+	case DropAnswer:
 		if _, err := apply(ctx); err != nil && ctx.Err() != nil {
 			return none, s.unknown(op, key, ctx.Err())
 		}
 		return none, s.unknown(op, key, ErrInjected)
-	case hold:
+	case Hold:
 		s.keep(&Held{Op: op, Key: key, apply: func(ctx context.Context) error {
 			_, err := apply(ctx)
 			return err
 		}})
 		return none, lost(ErrInjected)
+	case Truncate, FlipBit:
+		answer, err := apply(ctx)
+		if o, ok := any(answer).(remote.Object); ok && err == nil {
+			answer = any(spoilt(r.fault, o)).(T)
+		}
+		return answer, err
 	case hang:
 		<-ctx.Done()
 		return none, lost(ctx.Err())

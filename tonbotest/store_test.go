@@ -225,6 +225,54 @@ func TestStaleAbsenceIsAnsweredOncePerKey(t *testing.T) {
 	}
 }
 
+func TestGetsThatLie(t *testing.T) {
+	s, _ := pair()
+	if _, err := s.Create(t.Context(), "k", []byte("12345678")); err != nil {
+		t.Fatal(err)
+	}
+	s.Truncate(tonbotest.Match{}, 1)
+	s.FlipBit(tonbotest.Match{Key: "k"}, 1)
+	for _, want := range []string{"1234", "1234%678", "12345678"} {
+		if o, err := s.Get(t.Context(), "k", remote.GetOptions{}); err != nil || string(o.Body) != want {
+			t.Errorf("%q, %v, want %q", o.Body, err, want)
+		}
+	}
+}
+
+func TestThrottledCallsAreToldHowLong(t *testing.T) {
+	s, inner := pair()
+	s.Throttle(tonbotest.Match{Op: tonbotest.Create}, 1, time.Minute)
+	_, err := s.Create(t.Context(), "k", nil)
+	var e *remote.Error
+	if !errors.As(err, &e) || e.Status != 429 || e.RetryAfter != time.Minute || there(t, inner, "k") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestSameSeedMeetsTheSameFaults(t *testing.T) {
+	var first []tonbotest.Call
+	for range 2 {
+		s, _ := pair()
+		s.Random(7, 0.5, tonbotest.Lose, tonbotest.DropAnswer, tonbotest.Fail, tonbotest.Hold, tonbotest.Truncate, tonbotest.FlipBit)
+		for i := range 60 {
+			s.Create(t.Context(), fmt.Sprint(i), nil)
+			s.Get(t.Context(), fmt.Sprint(i/2), remote.GetOptions{})
+		}
+		calls := s.Calls()
+		kinds := map[string]bool{}
+		for i, c := range calls {
+			kinds[c.Fault] = true
+			if first != nil && c.Fault != first[i].Fault {
+				t.Fatalf("call %d: %q, was %q", i, c.Fault, first[i].Fault)
+			}
+		}
+		if len(kinds) != 7 {
+			t.Errorf("faults %v", kinds)
+		}
+		first = calls
+	}
+}
+
 func TestClockMovesWhenToldAndRingsOnce(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := tonbotest.NewClock(start)
