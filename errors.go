@@ -9,6 +9,7 @@ import (
 	"github.com/tonbo-go/tonbo/cache"
 	"github.com/tonbo-go/tonbo/changeset"
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/base"
 	"github.com/tonbo-go/tonbo/internal/catalog"
 	"github.com/tonbo-go/tonbo/remote"
 	"github.com/tonbo-go/tonbo/vfs"
@@ -147,6 +148,8 @@ var kinds = []struct{ from, to error }{
 	{catalog.ErrGone, ErrIdempotency},
 	{catalog.ErrDamaged, ErrCorrupt},
 	{catalog.ErrNewer, ErrUnsupported},
+	{base.ErrNewer, ErrUnsupported},
+	{base.ErrFormat, ErrCorrupt},
 	{cache.ErrForeign, ErrForeignFile},
 	{vfs.ErrUnsupported, ErrUnsupported},
 	{changeset.ErrUnsupported, ErrUnsupported},

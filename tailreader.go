@@ -143,6 +143,9 @@ func (h *handle) readBase(ctx context.Context, e *fence.Entry) (*base.Manifest, 
 		return nil, err
 	}
 	m, err := base.Decode(o.Body)
+	if errors.Is(err, base.ErrNewer) {
+		return nil, fmt.Errorf("%w: %s/%s: %w", ErrUnsupported, h.store, e.Base, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s/%s: %w", ErrCorrupt, h.store, e.Base, err)
 	}

@@ -62,7 +62,7 @@ func TestDamagedManifestIsRefused(t *testing.T) {
 	}
 	b, _ := sample().Encode()
 	newer := strings.Replace(string(b), `"format":1`, `"format":2`, 1)
-	if _, err := base.Decode([]byte(newer)); err == nil || !strings.Contains(err.Error(), "update") {
+	if _, err := base.Decode([]byte(newer)); !errors.Is(err, base.ErrNewer) || !strings.Contains(err.Error(), "update") {
 		t.Errorf("newer format: %v", err)
 	}
 	for i := range b {

@@ -17,8 +17,11 @@ import (
 // Format is the manifest's format number. Another one is refused.
 const Format = 1
 
-// ErrFormat is a manifest that cannot be right.
-var ErrFormat = errors.New("damaged base manifest")
+// Errors of Decode, for errors.Is.
+var (
+	ErrFormat = errors.New("damaged base manifest")                    // it cannot be right
+	ErrNewer  = errors.New("base manifest written by a newer version") // perhaps it is, but of a format that this version does not read
+)
 
 // Manifest is a base: where each page is as of Slot.
 type Manifest struct {
@@ -106,7 +109,7 @@ func (m *Manifest) Encode() ([]byte, error) {
 	return fmt.Appendf(b, sumField, xxhash.Sum64(b)), nil
 }
 
-// Decode reads and checks a manifest.
+// Decode reads and checks a manifest. Errors: ErrFormat, ErrNewer.
 func Decode(b []byte) (*Manifest, error) {
 	if dense(b) {
 		return nil, fmt.Errorf("%w: %d bytes of elements that no manifest has", ErrFormat, len(b))
@@ -116,7 +119,7 @@ func Decode(b []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
 	}
 	if m.Format != Format {
-		return nil, fmt.Errorf("%w: format %d, this version reads %d: written by a newer tonbo, update", ErrFormat, m.Format, Format)
+		return nil, fmt.Errorf("%w: format %d, this version reads %d: update tonbo", ErrNewer, m.Format, Format)
 	}
 	if n := len(b) - sumSize; n < 0 || string(b[n:]) != fmt.Sprintf(sumField, xxhash.Sum64(b[:n])) {
 		return nil, fmt.Errorf("%w: its checksum does not fit", ErrFormat)
