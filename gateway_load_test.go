@@ -158,6 +158,7 @@ func TestThousandSandboxesThroughAServer(t *testing.T) {
 	var acks []time.Duration
 	var failed atomic.Int64
 	begin := time.Now()
+	own, others := cpuTimes()
 	var wg sync.WaitGroup
 	for _, db := range dbs {
 		wg.Go(func() {
@@ -185,6 +186,8 @@ func TestThousandSandboxesThroughAServer(t *testing.T) {
 	}
 	wg.Wait()
 	took := time.Since(begin)
+	own2, others2 := cpuTimes()
+	t.Logf("CPU: %s of sandboxes and server, %s of the store's process", own2-own, others2-others)
 	t.Logf("%d sandboxes, %d acknowledgements in %s (%.0f/s), %d errors: p50 %.1f ms, p99 %.1f ms, max %.1f ms; %s, load %s", sandboxes, len(acks), took.Round(time.Millisecond),
 		float64(len(acks))/took.Seconds(), failed.Load(), percentile(acks, .5)/1e3, percentile(acks, .99)/1e3, percentile(acks, 1)/1e3, inner, loadNow())
 	if len(acks) != sandboxes*rounds {
