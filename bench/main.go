@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"regexp"
 	"runtime/pprof"
+	"time"
 )
 
 // workload is one thing that is measured.
@@ -92,10 +93,12 @@ func run() error {
 		}
 		e.name, e.cond = w.name, conditionsNow()
 		e.logf("%s", w.about)
+		begin := time.Now()
 		if err := w.run(ctx, e); err != nil {
 			e.report.Failed = append(e.report.Failed, fmt.Sprintf("%s: %v", w.name, err))
 			e.logf("FAILED: %v", err)
 		}
+		e.report.Took = append(e.report.Took, took{w.name, time.Since(begin).Seconds()})
 		if ctx.Err() != nil {
 			break
 		}

@@ -41,6 +41,13 @@ type report struct {
 	Rows    []row    `json:"rows"`
 	Targets []target `json:"targets"`
 	Failed  []string `json:"failed,omitempty"` // workloads that ended with an error
+	Took    []took   `json:"took"`             // by workload, with what it had to prepare
+}
+
+// took is how long a workload took.
+type took struct {
+	Workload string  `json:"workload"`
+	Seconds  float64 `json:"seconds"`
 }
 
 func (r *report) text(w io.Writer) {
@@ -61,6 +68,13 @@ func (r *report) text(w io.Writer) {
 			}
 			fmt.Fprintf(w, "%s  %s: %s: %s, want %s %s\n", mark, t.Workload, t.What, number(t.Got), t.Relation, number(t.Want))
 		}
+	}
+	if len(r.Took) > 0 {
+		fmt.Fprint(w, "\nseconds:")
+		for _, t := range r.Took {
+			fmt.Fprintf(w, " %s %.0f", t.Workload, t.Seconds)
+		}
+		fmt.Fprintln(w)
 	}
 	for _, f := range r.Failed {
 		fmt.Fprintf(w, "\nFAILED: %s\n", f)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/tonbo-go/tonbo/internal/pageset"
@@ -167,7 +169,10 @@ func (c *Changes) Each(fn func(pgno uint32, page []byte, sum uint64) error) erro
 // EachOver is Each with the last shipped version of each page for which shipped returns its checksum and true, if a file here still has it: the write-ahead log, or the main file while that has
 // nothing newer. before is nil where that is not so; nothing is fetched for it.
 func (c *Changes) EachOver(shipped func(pgno uint32) (sum uint64, ok bool), fn func(pgno uint32, page []byte, sum uint64, before []byte) error) error {
-	buf := make([]byte, 2*c.PageSize)
+	room := buffers.Get().(*[]byte)
+	defer buffers.Put(room)
+	*room = slices.Grow((*room)[:0], 2*c.PageSize)
+	buf := (*room)[:2*c.PageSize]
 	for i, p := range c.pages {
 		if rest := c.pages[i:]; !c.release && c.d.waiting.Load() > 0 && int64(len(rest))*int64(c.PageSize) <= readAhead {
 			return c.eachOf(rest, shipped, fn)
@@ -196,6 +201,9 @@ func (c *Changes) read(p uint32, buf []byte, shipped func(pgno uint32) (uint64, 
 	}
 	return page, nil, sum, nil
 }
+
+// buffers are for a page and its version before.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // readAhead bounds the memory, in bytes, for pages that are read at once to let a checkpoint go.
 const readAhead = 32 << 20
