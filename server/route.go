@@ -143,6 +143,9 @@ func (n *node) find(u *url.URL) (*node, map[string]string) {
 		if n.rest == nil {
 			return nil, nil
 		}
+		if segments[i] == "" { // nothing is no object, and its listing has another path
+			return nil, nil
+		}
 		decoded := make([]string, 0, len(segments)-i)
 		for _, raw := range segments[i:] {
 			seg, err := url.PathUnescape(raw)

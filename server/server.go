@@ -257,6 +257,7 @@ func (s *Server) done(c *call, began time.Time, err error) {
 	s.metrics.note(answered{route, methodLabel(c.r.Method), c.w.status}, up.count(), c.w.bytes, time.Since(began))
 	level := slog.LevelDebug
 	switch {
+	case c.w.status >= 500 && c.r.Context().Err() != nil: // the client went away: nothing is wrong here
 	case c.w.status >= 500:
 		level = slog.LevelError
 	case c.w.status < 400 && c.route != nil && c.route.changes(): // who changed what

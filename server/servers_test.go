@@ -141,3 +141,56 @@ func TestPagesOfAListingAreTheListing(t *testing.T) {
 		}
 	}
 }
+
+// TestRevokingRacesWithUse: while two servers answer a key as fast as they can, it is revoked, or rotated, at one of them. What begins at that one after the answer is refused; at the other one what begins after the time of a verdict.
+// The new secret is good at both at once.
+func TestRevokingRacesWithUse(t *testing.T) {
+	const cache = 100 * time.Millisecond
+	tune := func(o *server.Options) { o.KeyCache, o.Logger = cache, nil }
+	w := newWorld(t, tune)
+	b := w.serve(tune)
+	for round := range 6 {
+		key := w.want(201, "POST", "/v1/api-keys", w.owner, `{"name":"x"}`)
+		secret, rotate := key.text("secret"), round%2 == 1
+		var ended atomic.Pointer[time.Time] // when the answer had come
+		var wg sync.WaitGroup
+		for i, f := range []*front{w.front, b, w.front, b} {
+			lag := time.Duration(0)
+			if f == b {
+				lag = cache
+			}
+			wg.Go(func() {
+				for refused := 0; refused < 10; {
+					after, began := ended.Load(), time.Now()
+					status := f.do("GET", "/v1/databases?limit=1", secret, "").Status
+					switch {
+					case status == 401:
+						refused++
+					case status != 200:
+						t.Errorf("got %d", status)
+						return
+					case after != nil && began.Sub(*after) > lag:
+						t.Errorf("worker %d: taken %s after it had ended, rotated: %v", i, began.Sub(*after), rotate)
+						return
+					}
+				}
+			})
+		}
+		for _, f := range []*front{w.front, b} { // both have a verdict
+			f.want(200, "GET", "/v1/databases?limit=1", secret, "")
+		}
+		if rotate {
+			next := w.want(200, "POST", "/v1/api-keys/"+key.text("id")+"/rotate", w.owner, "").text("secret")
+			at := time.Now()
+			ended.Store(&at)
+			for _, f := range []*front{w.front, b} {
+				f.want(200, "GET", "/v1/databases?limit=1", next, "")
+			}
+		} else {
+			w.want(204, "DELETE", "/v1/api-keys/"+key.text("id"), w.owner, "")
+			at := time.Now()
+			ended.Store(&at)
+		}
+		wg.Wait()
+	}
+}
