@@ -813,13 +813,43 @@ func TestContentSpilledBeforeAnEntryIsNotTakenForACommitAfterIt(t *testing.T) {
 // TestLogCutBeforeAnEntryThatWasNotNotedIsFoundOut: the database grew in the commits that are left of the WAL, which is no shrinking and growing again after the entry.
 func TestLogCutBeforeAnEntryThatWasNotNotedIsFoundOut(t *testing.T) {
 	l := newLive(t, 4096)
-	l.exec(insert("t", 201, 400, 290))
+	l.exec(insert("t", 201, 202, 290))
+	l.exec(insert("t", 203, 400, 290))
 	left := fileSize(t, l.dir.WALPath())
 	l.exec(insert("t", 390, 400, 290))
 	e := l.entry()
 	root := l.crash()
 	truncate(t, filepath.Join(root, dbOf, "db-wal"), left)
 	if _, rec := recoverDir(t, root, e); len(rec.Damaged) == 0 {
+		t.Errorf("got %+v", rec)
+	}
+}
+
+// TestSpilledPageThatIsTheShippedOneAgainIsFoundOut: a checkpoint wrote it, the WAL was reset, and the disk lost that write and no other.
+func TestSpilledPageThatIsTheShippedOneAgainIsFoundOut(t *testing.T) {
+	l := newLive(t, 4096)
+	before, err := os.ReadFile(l.dir.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.exec(insert("t", 1, 200, 280))
+	l.spill()
+	l.exec("PRAGMA wal_checkpoint(TRUNCATE)")
+	root := l.crash()
+	path := filepath.Join(root, dbOf, "db")
+	after, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := 4096 * (len(before)/4096 - 2)
+	if bytes.Equal(before[at:at+4096], after[at:at+4096]) {
+		t.Fatal("the page has not changed")
+	}
+	copy(after[at:at+4096], before[at:])
+	if err := os.WriteFile(path, after, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, rec := recoverDir(t, root); len(rec.Damaged) != 1 {
 		t.Errorf("got %+v", rec)
 	}
 }

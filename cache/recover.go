@@ -350,8 +350,8 @@ func (v *verdict) page(page uint32, k versions) {
 	v.Sums.Set(page, sum)
 	v.Checksum ^= sum
 	switch {
-	case !k.isNew && !k.unknown && sum == k.shipped:
-		return
+	case !k.isNew && !k.unknown && sum == k.shipped && (w != nil || !k.hasSpill || k.spilled == sum):
+		return // not so where something newer was spilled and the WAL reset: then that is what a checkpoint wrote, and it is lost
 	case k.unknown && w != nil:
 		// A commit over a page that was absent.
 	case k.isNew && (w != nil || !k.hasSpill):
