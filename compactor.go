@@ -26,12 +26,16 @@ type tuning struct {
 	broken  broken           // for tests
 }
 
-// broken is a rule about deltas that a test breaks, to see that it is found out.
+// broken is a rule that a test breaks, to see that it is found out.
 type broken int
 
 const (
-	againstUnshipped broken = iota + 1 // deltas are against what no entry holds
-	withoutDeltas                      // a base leaves out the pages that the tail holds as deltas
+	againstUnshipped  broken = iota + 1 // deltas are against what no entry holds
+	withoutDeltas                       // a base leaves out the pages that the tail holds as deltas
+	unknownIsAcked                      // R2: a Synced whose append's outcome is not known returns nil
+	idleIsAcked                         // R6: a Synced with nothing to ship asks nobody
+	trustsTheCopy                       // a warm start takes the local copy as it is
+	keepsWhatIsPassed                   // a warm start keeps commits that were not shipped although others have written since
 )
 
 // A base puts the pages of the tail once more, whole, and what travels with it: the more deltas it takes in, the fewer bytes that is for each. Entries name 256 slots of their tail at most:

@@ -63,6 +63,18 @@ func (o Options) DeltasAgainstUnshipped() Options { return o.broken(againstUnshi
 // BasesWithoutDeltas breaks a rule: bases leave out the pages that the tail holds as deltas.
 func (o Options) BasesWithoutDeltas() Options { return o.broken(withoutDeltas) }
 
+// UnknownIsAcked breaks R2: a Synced whose append's outcome is not known returns nil.
+func (o Options) UnknownIsAcked() Options { return o.broken(unknownIsAcked) }
+
+// IdleIsAcked breaks R6: a Synced with nothing to ship asks nobody.
+func (o Options) IdleIsAcked() Options { return o.broken(idleIsAcked) }
+
+// TrustsTheCopy breaks a rule: a warm start takes the local copy as it is.
+func (o Options) TrustsTheCopy() Options { return o.broken(trustsTheCopy) }
+
+// KeepsWhatIsPassed breaks a rule: a warm start keeps commits that were not shipped although others have written since.
+func (o Options) KeepsWhatIsPassed() Options { return o.broken(keepsWhatIsPassed) }
+
 func (o Options) broken(b broken) Options {
 	t := defaultTuning
 	if o.tune != nil {

@@ -336,4 +336,3 @@ func TestDiskThatFailsAtAnyChangeLosesNothing(t *testing.T) {
 		})
 	}
 }
-

@@ -90,6 +90,12 @@ func (h *handle) warmStart(ctx context.Context, owner *fence.Owner, t *tailReade
 	// A claim without pages in between changes nothing that our commits stand on; a rewind does.
 	_, count, sum := h.dir.Position()
 	unmoved := !compacted && len(entries) == 0 && count == prev.State.PageCount && sum == prev.State.Checksum
+	switch h.tune.broken {
+	case trustsTheCopy:
+		rec.Damaged, rec.Unshipped, rec.PageCount, unmoved = nil, nil, count, true
+	case keepsWhatIsPassed:
+		unmoved = unmoved || len(rec.Unshipped) > 0
+	}
 	switch {
 	case len(rec.Damaged) > 0:
 		h.o.Logger.Warn("local copy rebuilt", "event", "rebuilt", "database", h.name, "why", rec.Reason, "pages", len(rec.Damaged))

@@ -52,7 +52,7 @@ func (h *handle) ship(ctx context.Context, kind fence.Kind, label string) error 
 		return err
 	}
 	if changes == nil && kind == fence.Commit && label == "" {
-		if looked { // R4's look at the next slot was this call's own round trip
+		if looked || h.tune.broken == idleIsAcked { // R4's look at the next slot was this call's own round trip
 			return nil
 		}
 		fault("ship:idle")
@@ -146,6 +146,9 @@ func (h *handle) appendError(err error, sh *shipment) error {
 		return h.fenced(fe)
 	case owner.Pending():
 		h.inflight = sh
+		if h.tune.broken == unknownIsAcked {
+			return nil
+		}
 		return err
 	default: // a definite refusal
 		h.inflight = nil

@@ -1,0 +1,394 @@
+package tonbo_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/cryptotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/remote"
+	"github.com/tonbo-go/tonbo/remote/mem"
+	"github.com/tonbo-go/tonbo/tonbotest"
+)
+
+// The simulation of the whole library: machines with disks and SQLite on them, an object store, and whoever uses databases: writers, readers, forkers, collectors, janitors, deleters. One goroutine does one
+// step after the other, as a seed says; requests are lost, answered late or applied later, machines die in the middle of a step, with their processes or with their power. What
+// others would do in the background is a step of its own. Time is the bubble's (testing/synctest): it goes on when all are waiting.
+
+var (
+	simSeed = flag.Uint64("sim.seed", 0, "run this seed alone, and show its steps")
+	simShow = flag.Bool("sim.show", false, "show the steps of each seed")
+)
+
+// simWorld is one run.
+type simWorld struct {
+	ctx       context.Context
+	op        context.Context // of what m does in this step: it loses its patience after half a minute
+	impatient context.CancelFunc
+	seed      uint64
+	rng       *rand.Rand
+	inner     *mem.Store
+	base      string
+	machines  []*simMachine
+	names     map[string]*simName
+	breaks    simBreak
+	labels    int
+	steps     int
+	trace     []string
+	n         simCounts
+}
+
+// simCounts is what came about.
+type simCounts struct {
+	acks, takeovers, forks, deletes, rewinds, crashes, losses, reads, points, compactions, fenced, held int
+}
+
+func (c *simCounts) add(d simCounts) {
+	c.acks += d.acks
+	c.takeovers += d.takeovers
+	c.forks += d.forks
+	c.deletes += d.deletes
+	c.rewinds += d.rewinds
+	c.crashes += d.crashes
+	c.losses += d.losses
+	c.reads += d.reads
+	c.points += d.points
+	c.compactions += d.compactions
+	c.fenced += d.fenced
+	c.held += d.held
+}
+
+// simBreak is how a run is broken on purpose. The zero value is not at all.
+type simBreak struct {
+	options func(tonbo.Options) tonbo.Options
+	store   func(*tonbotest.Store)          // what the machines' store does besides
+	inner   func(remote.Store) remote.Store // what the machines have instead of the store
+	step    func(w *simWorld) error         // done between the steps
+	from    uint64                          // the seed that found it when this was written: no need to look at those before
+}
+
+// simMachine has a disk and its own way to the store.
+type simMachine struct {
+	n     int
+	disk  *tonbotest.Disk
+	store *tonbotest.Store
+	dbs   map[string]*simHandle
+	dead  bool // in the middle of a step
+}
+
+// simHandle is an open database. list is what it holds.
+type simHandle struct {
+	db   *tonbo.DB
+	list []commit
+}
+
+// simName is what is known of a name.
+type simName struct {
+	live   bool
+	dying  bool                // its deletion has begun, and was interrupted: nobody opens it any more, and the next Delete ends it
+	acked  []commit            // acknowledged: what every later state begins with, until a rewind
+	known  map[string]bool     // states that ever were, anywhere
+	labels map[string][]commit // states that have a label
+}
+
+func (n *simName) learn(list []commit) { n.known[fmt.Sprint(list)] = true }
+
+// simErr is a promise that was broken.
+type simErr struct{ what string }
+
+func (e *simErr) Error() string { return e.what }
+
+func broke(format string, args ...any) error { return &simErr{fmt.Sprintf(format, args...)} }
+
+func begins(list, with []commit) bool {
+	return len(list) >= len(with) && slices.Equal(list[:len(with)], with)
+}
+
+var simNames = []string{"a", "b", "c"}
+
+func newSim(ctx context.Context, seed uint64, base string, breaks simBreak) (*simWorld, error) {
+	w := &simWorld{ctx: ctx, seed: seed, rng: rand.New(rand.NewPCG(seed, 3)), inner: mem.New("sim"), base: base, names: map[string]*simName{}, breaks: breaks}
+	for i := range 3 {
+		dir := filepath.Join(base, fmt.Sprint("m", i))
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+		disk, err := tonbotest.NewDisk(dir)
+		if err != nil {
+			return nil, err
+		}
+		store := remote.Store(w.inner)
+		if breaks.inner != nil {
+			store = breaks.inner(store)
+		}
+		w.machines = append(w.machines, &simMachine{n: i, disk: disk, store: tonbotest.NewStore(store), dbs: map[string]*simHandle{}})
+	}
+	for _, n := range simNames {
+		w.names[n] = &simName{known: map[string]bool{}, labels: map[string][]commit{}}
+	}
+	return w, nil
+}
+
+func (w *simWorld) close() {
+	for _, m := range w.machines {
+		w.off(m)
+		m.disk.Close()
+	}
+}
+
+// options are those of a machine; nil: of one that nothing happens to.
+func (w *simWorld) options(m *simMachine) tonbo.Options {
+	o := tonbo.Options{SyncTimeout: 20 * time.Second, History: time.Minute, SharedCache: -1, Owner: "clean", MaxDatabases: -1, Hydration: tonbo.HydrateNone,
+		Pragmas: map[string]string{"wal_autocheckpoint": "20", "cache_size": "12"}}
+	if m == nil {
+		o.Remote, o.Dir = w.inner, filepath.Join(w.base, "clean")
+		return o.Tuned(1<<30, 1000*time.Hour)
+	}
+	o.Remote, o.Dir, o.Owner = m.store, m.disk.Dir(), fmt.Sprint("m", m.n)
+	o = o.Tuned(1<<30, 1000*time.Hour)
+	if w.breaks.options != nil {
+		o = w.breaks.options(o)
+	}
+	return o
+}
+
+func (w *simWorld) client(m *simMachine) (*tonbo.Client, error) { return tonbo.NewClient(w.options(m)) }
+
+func (w *simWorld) log(format string, args ...any) {
+	w.trace = append(w.trace, fmt.Sprintf("%d: ", w.steps)+fmt.Sprintf(format, args...))
+}
+
+var simNonce = regexp.MustCompile(`[0-9a-f]{6,}`)
+
+// weather makes requests of m fail, as the seed and the request say: the same step meets the same faults, whoever of its goroutines comes first. deadly: m may die of it.
+func (w *simWorld) weather(m *simMachine, holds bool) {
+	m.store.Heal()
+	w.op, w.impatient = context.WithTimeout(w.ctx, 30*time.Second)
+	if w.breaks.store != nil {
+		w.breaks.store(m.store)
+	}
+	if w.rng.IntN(5) < 3 {
+		return
+	}
+	salt, chance := w.rng.Uint64(), []int{4, 12, 30}[w.rng.IntN(3)]
+	dies := w.rng.IntN(4) == 0
+	seen := map[string]int{}
+	m.store.Script(func(op tonbotest.Op, key string) tonbotest.Fault {
+		if m.dead {
+			return tonbotest.Lose
+		}
+		k := string(op) + simNonce.ReplaceAllString(key, "*")
+		seen[k]++
+		h := fnv.New64a()
+		fmt.Fprint(h, salt, k, seen[k])
+		r := rand.New(rand.NewPCG(h.Sum64(), 0))
+		if r.IntN(100) >= chance {
+			return tonbotest.Pass
+		}
+		if dies && r.IntN(2) == 0 {
+			m.dead = true
+			m.disk.Cut(0)
+			return []tonbotest.Fault{tonbotest.Lose, tonbotest.DropAnswer}[r.IntN(2)]
+		}
+		if holds && op == tonbotest.Create && r.IntN(3) == 0 {
+			w.n.held++
+			return tonbotest.Hold
+		}
+		return []tonbotest.Fault{tonbotest.Lose, tonbotest.DropAnswer, tonbotest.DropAnswer, tonbotest.Fail, tonbotest.Truncate, tonbotest.FlipBit}[r.IntN(6)]
+	})
+}
+
+// off ends what runs on m without a trace in its files or in the store.
+func (w *simWorld) off(m *simMachine) {
+	m.disk.Cut(0)
+	m.store.Heal()
+	m.store.Script(func(tonbotest.Op, string) tonbotest.Fault { return tonbotest.Lose })
+	for _, n := range simNames {
+		if h := m.dbs[n]; h != nil {
+			h.db.Close()
+		}
+	}
+	clear(m.dbs)
+	m.store.Heal()
+	m.dead = false
+}
+
+// crash is a death of m and its return.
+func (w *simWorld) crash(m *simMachine) error {
+	w.off(m)
+	switch w.rng.IntN(4) {
+	case 0, 1:
+		w.n.crashes++
+		w.log("m%d is killed", m.n)
+		m.disk.Restart()
+		return nil
+	case 2:
+		w.n.losses++
+		w.log("m%d loses its power", m.n)
+		return m.disk.PowerLoss(w.rng.Uint64())
+	default:
+		w.n.losses++
+		w.log("m%d loses what was not synced", m.n)
+		return m.disk.Lose(w.rng.Uint64())
+	}
+}
+
+// found is what a database holds.
+func (w *simWorld) found(db *tonbo.DB) ([]commit, error) {
+	var tables int
+	if err := db.QueryRow("SELECT count(*) FROM sqlite_schema").Scan(&tables); err != nil || tables == 0 {
+		return nil, err
+	}
+	return inspect(w.ctx, db.DB)
+}
+
+// check holds what was seen of a name against what is known.
+func (w *simWorld) check(name, how string, list []commit) error {
+	n := w.names[name]
+	switch {
+	case !n.live:
+		return broke("%s: %s is open, and does not exist", how, name)
+	case !n.known[fmt.Sprint(list)]:
+		return broke("%s: %s is %v, which never was", how, name, list)
+	case !begins(list, n.acked):
+		return broke("%s: %s is %v, and %v was acknowledged", how, name, list, n.acked)
+	}
+	return nil
+}
+
+// truth reads the head of a name, undisturbed. gone: there is no such database.
+func (w *simWorld) truth(name string) (list []commit, gone bool, err error) {
+	db, err := tonbo.OpenReadOnly(w.ctx, name, w.options(nil))
+	if errors.Is(err, tonbo.ErrNotFound) {
+		return nil, true, nil
+	}
+	if err != nil {
+		return nil, false, broke("%s cannot be read: %v", name, err)
+	}
+	defer db.Close()
+	list, err = w.found(db)
+	if err != nil {
+		return nil, false, broke("%s cannot be read: %v", name, err)
+	}
+	return list, false, nil
+}
+
+// owns tells whether the handle's generation is the head's.
+func (w *simWorld) owns(name string, h *simHandle) error {
+	head, err := fence.New(w.inner, name, fence.Options{}).Head(w.ctx)
+	if err != nil {
+		return err
+	}
+	if head == nil || head.Ends() || head.Generation != h.db.Status().Generation {
+		return broke("generation %d of %s was told that it owns it, and the head is %+v", h.db.Status().Generation, name, head)
+	}
+	return nil
+}
+
+// simulate runs a seed, in a bubble.
+func simulate(t *testing.T, seed uint64, breaks simBreak) (w *simWorld, err error) {
+	base, err := os.MkdirTemp("", "sim-*")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(base)
+	cryptotest.SetGlobalRandom(t, seed)
+	if w, err = newSim(t.Context(), seed, base, breaks); err != nil {
+		return w, err
+	}
+	defer w.close()
+	for w.steps = 1; w.steps <= 45; w.steps++ {
+		if err = w.step(); err == nil && breaks.step != nil {
+			err = breaks.step(w)
+		}
+		if err != nil {
+			return w, err
+		}
+	}
+	return w, w.finish()
+}
+
+// inBubble runs f in a bubble of its own.
+func inBubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	warmUp(t)
+	synctest.Test(t, f)
+	// Encoders rest in pools, and what was made in a bubble cannot be used outside of it: pools are empty after two collections.
+	runtime.GC()
+	runtime.GC()
+}
+
+// warmUp makes what the process has once before any bubble: what is begun in one cannot be used in another.
+func warmUp(t *testing.T) {
+	t.Helper()
+	a := newAccount(t)
+	a.create("warm")
+	db := open(t, "warm", a.machine())
+	exec(t, db, schema)
+	exec(t, db, "INSERT INTO filler VALUES(1, 1, zeroblob(6000000))")
+	synced(t, db)
+	if err := db.Compact(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	closeDB(t, db)
+	closeDB(t, open(t, "warm", a.machine()))
+}
+
+func TestLibrarySimulation(t *testing.T) {
+	inBubble(t, librarySimulation)
+}
+
+func librarySimulation(t *testing.T) {
+	from, seeds := uint64(1), simSeeds(40)
+	if *simSeed > 0 {
+		from, seeds = *simSeed, *simSeed
+	}
+	var n simCounts
+	for seed := from; seed <= seeds; seed++ {
+		w, err := simulate(t, seed, simBreak{})
+		if err != nil {
+			t.Fatalf("seed %d: %v\n%s", seed, err, strings.Join(w.trace, "\n"))
+		}
+		if *simSeed > 0 || *simShow {
+			t.Log(strings.Join(w.trace, "\n"))
+		}
+		n.add(w.n)
+	}
+	t.Logf("%d seeds, %d goroutines at the end: %+v", seeds-from+1, runtime.NumGoroutine(), n)
+}
+
+func TestSameSeedIsTheSameRun(t *testing.T) {
+	inBubble(t, sameSeeds)
+}
+
+func sameSeeds(t *testing.T) {
+	for seed := uint64(1); seed <= 5; seed++ {
+		a, err1 := simulate(t, seed, simBreak{})
+		b, err2 := simulate(t, seed, simBreak{})
+		if err1 != nil || err2 != nil {
+			t.Fatal(err1, err2)
+		}
+		if !slices.Equal(a.trace, b.trace) {
+			for i := range min(len(a.trace), len(b.trace)) {
+				if a.trace[i] != b.trace[i] {
+					t.Fatalf("seed %d: %q, then %q", seed, a.trace[i], b.trace[i])
+				}
+			}
+			t.Fatalf("seed %d: %d lines, then %d", seed, len(a.trace), len(b.trace))
+		}
+	}
+}
