@@ -214,7 +214,7 @@ func TestPinKeys(t *testing.T) {
 			t.Errorf("%q taken for a pin's key", bad)
 		}
 	}
-	if _, err := fence.DecodePin(want, []byte(`{"format":2}`)); !errors.Is(err, fence.ErrDamaged) {
+	if _, err := fence.DecodePin(want, []byte(`{"format":2}`)); !errors.Is(err, fence.ErrNewer) {
 		t.Errorf("format 2: %v", err)
 	}
 }

@@ -85,7 +85,7 @@ func (p Pin) encode() ([]byte, error) {
 	return json.Marshal(pinBody{pinFormat, pointBody(p.Source), pointBody(p.Child)})
 }
 
-// DecodePin reads the body of the pin at key. ErrDamaged when it is not that of this key or of another format.
+// DecodePin reads the body of the pin at key. ErrDamaged when it is not that of this key, ErrNewer when it is of another format.
 func DecodePin(key string, body []byte) (Pin, error) {
 	p, ok := ParsePinKey(key)
 	var b pinBody
@@ -93,7 +93,7 @@ func DecodePin(key string, body []byte) (Pin, error) {
 		return p, fmt.Errorf("%w: pin %s: %w", ErrDamaged, key, err)
 	}
 	if b.Format != pinFormat {
-		return p, fmt.Errorf("%w: pin %s has format %d, this version reads %d: written by a newer tonbo, update", ErrDamaged, key, b.Format, pinFormat)
+		return p, fmt.Errorf("%w: pin %s has format %d, this version reads %d: update tonbo", ErrNewer, key, b.Format, pinFormat)
 	}
 	p.Source.Slot = b.Source.Slot
 	if !ok || p.Source.Slot == 0 || b.Source != pointBody(p.Source) || b.Child != pointBody(p.Child) {

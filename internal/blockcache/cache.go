@@ -84,7 +84,7 @@ func (c *Cache) read(path string) []byte {
 	}
 	defer f.Close()
 	fi, err := f.Stat()
-	if err != nil || !fi.Mode().IsRegular() {
+	if err != nil || !fi.Mode().IsRegular() || fi.Size() > c.o.Max/shareOf { // nobody writes a larger one
 		return nil
 	}
 	b := make([]byte, fi.Size())

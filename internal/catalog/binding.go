@@ -69,7 +69,7 @@ func (l Bindings) Head(ctx context.Context) (*Binding, error) {
 	}
 	key := page[0].Key
 	n, err := strconv.ParseUint(key[len(l.prefix()):], 16, 64)
-	if err != nil || l.slotKey(math.MaxUint64-n) != key {
+	if err != nil || n == math.MaxUint64 || l.slotKey(math.MaxUint64-n) != key { // slots begin at 1
 		return nil, fmt.Errorf("%w: %s/%s is no binding", ErrDamaged, l.Store, key)
 	}
 	return l.read(ctx, math.MaxUint64-n)
