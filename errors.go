@@ -11,6 +11,7 @@ import (
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/base"
 	"github.com/tonbo-go/tonbo/internal/catalog"
+	"github.com/tonbo-go/tonbo/internal/disk"
 	"github.com/tonbo-go/tonbo/remote"
 	"github.com/tonbo-go/tonbo/vfs"
 )
@@ -210,6 +211,9 @@ func wrap(name, doing string, err error) error {
 		if errors.Is(err, k.from) {
 			return &dbError{name, doing, k.to, err}
 		}
+	}
+	if limit := disk.Files(err); limit != "" {
+		err = fmt.Errorf("%w: the limit %s is reached; an open database holds one file when it is idle, and about four for each connection in use: raise the limit, or close databases", err, limit)
 	}
 	return &dbError{name, doing, nil, err}
 }

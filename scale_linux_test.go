@@ -1,0 +1,266 @@
+package tonbo_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/remote"
+	"github.com/tonbo-go/tonbo/remote/dir"
+)
+
+// counted counts requests of every kind.
+type counted struct {
+	remote.Store
+	n atomic.Int64
+}
+
+func (c *counted) Create(ctx context.Context, key string, body []byte) (string, error) {
+	c.n.Add(1)
+	return c.Store.Create(ctx, key, body)
+}
+func (c *counted) Get(ctx context.Context, key string, o remote.GetOptions) (remote.Object, error) {
+	c.n.Add(1)
+	return c.Store.Get(ctx, key, o)
+}
+func (c *counted) List(ctx context.Context, prefix string, o remote.ListOptions) ([]remote.Info, bool, error) {
+	c.n.Add(1)
+	return c.Store.List(ctx, prefix, o)
+}
+
+// process says what this process holds: memory as the system sees it, Go's heap, goroutines, files.
+type processHolds struct {
+	rss, heap, stacks int64
+	goroutines, files int
+	cpu               time.Duration
+}
+
+func holdsNow(t *testing.T) (h processHolds) {
+	runtime.GC()
+	debug.FreeOSMemory()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	h.heap, h.stacks, h.goroutines = int64(m.HeapAlloc), int64(m.StackInuse), runtime.NumGoroutine()
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var size, resident int64
+	fmt.Sscan(string(b), &size, &resident)
+	h.rss = resident * int64(os.Getpagesize())
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.files = len(fds)
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	h.cpu = time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return h
+}
+
+// TestManyIdleDatabasesInOneProcess: 10,000 databases hold a file each, no goroutine of ours, little memory, and send nothing in a minute; then 1,000 of them make a step a second each. The remote is a directory: its objects are in no process's memory ($TMPDIR on a RAM disk makes it quick).
+func TestManyIdleDatabasesInOneProcess(t *testing.T) {
+	if os.Getenv("TONBO_TEST_LARGE") == "" {
+		t.Skip("set TONBO_TEST_LARGE=1: minutes")
+	}
+	const n, watch = 10_000, time.Minute
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Cur < n+n/2 {
+		t.Skipf("%d files may be open (%v): raise ulimit -n", limit.Cur, err)
+	}
+	store, err := dir.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := &counted{Store: store}
+	a := &account{t: t, store: count}
+	o := a.machine()
+	o.MaxDatabases = -1
+	c, err := tonbo.NewClient(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	make1 := func(i int) (*tonbo.DB, error) {
+		name := fmt.Sprintf("agent-%d", i)
+		if _, err := c.Create(ctx, name, tonbo.CreateOptions{}); err != nil {
+			return nil, err
+		}
+		db, err := c.Open(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		for _, q := range []string{"CREATE TABLE steps(id INTEGER PRIMARY KEY, body TEXT)", "INSERT INTO steps(body) VALUES('begun')"} {
+			if _, err := db.ExecContext(ctx, q); err != nil {
+				return nil, err
+			}
+		}
+		if err := db.Synced(ctx); err != nil {
+			return nil, err
+		}
+		db.SetMaxIdleConns(-1) // as after a minute
+		return db, nil
+	}
+	first, err := make1(-1) // what there is once for all
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeDB(t, first)
+	before := holdsNow(t)
+	dbs := make([]*tonbo.DB, n)
+	defer func() {
+		var g errgroup.Group
+		g.SetLimit(8)
+		for _, db := range dbs {
+			if db != nil {
+				g.Go(db.Close)
+			}
+		}
+		if err := g.Wait(); err != nil {
+			t.Error(err)
+		}
+	}()
+	begun := time.Now()
+	var g errgroup.Group
+	g.SetLimit(8)
+	for i := range dbs {
+		g.Go(func() (err error) {
+			dbs[i], err = make1(i)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	made := time.Since(begun)
+	time.Sleep(70 * time.Second) // they put their logs in order, and a sql.DB's second goroutine ends
+	for last := int64(-1); last != count.n.Load(); time.Sleep(time.Second) {
+		last = count.n.Load()
+	}
+	after := holdsNow(t)
+	requests := count.n.Load()
+	time.Sleep(watch)
+	requests = count.n.Load() - requests
+	idle := holdsNow(t)
+	each := func(b int64) float64 { return float64(b) / float64(n) / 1024 }
+	t.Logf("%d databases, made in %v: %.1f KiB resident each (%.1f of Go's heap, %.1f of stacks), %.3f files, %.3f goroutines each; %d requests and %v of processor in %v", n, made.Round(time.Second),
+		each(after.rss-before.rss), each(after.heap-before.heap), each(after.stacks-before.stacks), float64(after.files-before.files)/float64(n), float64(after.goroutines-before.goroutines)/float64(n), requests, idle.cpu-after.cpu, watch)
+	if got := each(after.heap - before.heap + after.stacks - before.stacks); got > 32 {
+		t.Errorf("%.1f KiB each, want 32 at most", got)
+	}
+	if got := after.files - before.files; got > n+8 {
+		t.Errorf("%d files, want one each", got)
+	}
+	if got := after.goroutines - before.goroutines; got > n+8 { // a sql.DB has one
+		t.Errorf("%d goroutines, want none but sql.DB's", got)
+	}
+	if requests != 0 {
+		t.Errorf("%d requests of databases that do nothing", requests)
+	}
+
+	// A tenth of them make a step a second each.
+	const rounds = 20
+	active := dbs[:n/10]
+	var mu sync.Mutex
+	var took []time.Duration
+	var wg sync.WaitGroup
+	for i, db := range active {
+		db.SetMaxIdleConns(1) // it keeps its connection
+		wg.Go(func() {
+			next := time.Now().Add(time.Duration(i) * time.Second / time.Duration(len(active)))
+			for k := range rounds {
+				time.Sleep(time.Until(next))
+				next = next.Add(time.Second)
+				start := time.Now()
+				if _, err := db.Step(ctx, "t", fmt.Sprint(k), func(ctx context.Context, tx *sql.Tx) ([]byte, error) {
+					_, err := tx.ExecContext(ctx, "INSERT INTO steps(body) VALUES(?)", strings.Repeat("x", 500))
+					return nil, err
+				}); err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				took = append(took, time.Since(start))
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	slices.Sort(took)
+	if len(took) != len(active)*rounds {
+		t.Fatalf("%d steps", len(took))
+	}
+	busy := holdsNow(t)
+	t.Logf("%d of them at a step a second for %d s: p50 %v, p99 %v, longest %v, %v of processor a second; %d files, %.1f KiB each of all", len(active), rounds, took[len(took)/2], took[len(took)*99/100], took[len(took)-1], (busy.cpu-idle.cpu)/time.Duration(rounds), busy.files, each(busy.rss-before.rss))
+}
+
+// fewFilesEnv makes the test binary run its test with few files.
+const fewFilesEnv = "TONBO_TEST_FEW_FILES"
+
+// TestOpenBeyondTheLimitOfFilesNamesIt, and what is open goes on.
+func TestOpenBeyondTheLimitOfFilesNamesIt(t *testing.T) {
+	if os.Getenv(fewFilesEnv) == "" {
+		exe, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := osexec.CommandContext(t.Context(), exe, "-test.run=^"+t.Name()+"$", "-test.v")
+		cmd.Env = append(os.Environ(), fewFilesEnv+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	a := newAccount(t)
+	for i := range 40 {
+		a.create(fmt.Sprint("run-", i))
+	}
+	o := a.machine()
+	db := open(t, "run-0", o)
+	exec(t, db, "CREATE TABLE t(v)")
+	fds, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: uint64(len(fds) + 12), Max: uint64(len(fds) + 12)}); err != nil {
+		t.Fatal(err)
+	}
+	var opened []*tonbo.DB
+	for i := 1; i < 40; i++ {
+		var next *tonbo.DB
+		if next, err = tonbo.Open(t.Context(), fmt.Sprint("run-", i), o); err != nil {
+			break
+		}
+		opened = append(opened, next)
+	}
+	if err == nil || !errors.Is(err, syscall.EMFILE) || !strings.Contains(err.Error(), "ulimit -n") {
+		t.Errorf("after %d databases: %v", len(opened), err)
+	}
+	exec(t, db, "INSERT INTO t VALUES(1)") // its connection is open
+	for _, next := range opened {
+		closeDB(t, next)
+	}
+	synced(t, db)
+	after := open(t, "run-39", o)
+	exec(t, after, "CREATE TABLE t(v)")
+	synced(t, after)
+}
