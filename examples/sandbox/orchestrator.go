@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -15,13 +16,18 @@ import (
 )
 
 // orchestrate is the whole run. An error says what did not work.
-func orchestrate(ctx context.Context, url, name string, out *show.Show) (err error) {
+func orchestrate(ctx context.Context, url, name string, netns bool, out *show.Show) (err error) {
 	s, err := show.NewStage("run", url, name)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.End()) }()
 	o := &orchestrator{stage: s, out: out}
+	if netns {
+		if o.change = withoutNetwork; o.change == nil {
+			return errors.New("--netns: there are no network namespaces on this system")
+		}
+	}
 
 	// (1) The account, on a socket: it alone knows where the bucket is. In production: tonbo serve --listen unix:///run/tonbo.sock
 	stop, err := o.serve(ctx)
@@ -79,8 +85,9 @@ func orchestrate(ctx context.Context, url, name string, out *show.Show) (err err
 type orchestrator struct {
 	stage   *show.Stage
 	out     *show.Show
-	url     string        // of the server
-	account *tonbo.Client // with the owner's key, through the server
+	url     string          // of the server
+	account *tonbo.Client   // with the owner's key, through the server
+	change  func(*exec.Cmd) // how sandboxes are started; nil: as other processes
 }
 
 // serve serves the account on a unix socket until stop is called.
@@ -114,7 +121,7 @@ func (o *orchestrator) serve(ctx context.Context) (stop func() error, err error)
 
 // work runs a sandbox, and kills it when step killAt is acknowledged; 0: it may come to its end. It returns the last step that was acknowledged.
 func (o *orchestrator) work(ctx context.Context, key string, number, killAt int) (acked int, err error) {
-	p, err := child.StartWith[event](ctx, "sandbox "+strconv.Itoa(number), filepath.Join(o.stage.Dir, "sandbox-"+strconv.Itoa(number)), o.url, key, steps+2, "work", o.stage.Name)
+	p, err := child.StartWith[event](ctx, "sandbox "+strconv.Itoa(number), filepath.Join(o.stage.Dir, "sandbox-"+strconv.Itoa(number)), o.url, key, o.change, steps+2, "work", o.stage.Name)
 	if err != nil {
 		return 0, err
 	}
@@ -140,19 +147,26 @@ func (o *orchestrator) work(ctx context.Context, key string, number, killAt int)
 
 // steal runs a program that has the sandbox's key, and checks what it got.
 func (o *orchestrator) steal(ctx context.Context, key string) error {
-	p, err := child.StartWith[event](ctx, "thief", filepath.Join(o.stage.Dir, "thief"), o.url, key, 16, "steal", o.stage.Name)
+	p, err := child.StartWith[event](ctx, "thief", filepath.Join(o.stage.Dir, "thief"), o.url, key, o.change, 16, "steal", o.stage.Name)
 	if err != nil {
 		return err
 	}
 	defer p.End()
 	want := map[string]string{
+		"find something else in its environment and its home": "nothing",
 		"list the databases": o.stage.Name, "read the run": "done", "open another database": tonbo.ErrNotFound.Error(), "create one": tonbo.ErrForbidden.Error(), "fork another one": tonbo.ErrNotFound.Error(),
 		"delete the run": tonbo.ErrForbidden.Error(), "rewind the run": tonbo.ErrForbidden.Error(), "make a key": tonbo.ErrForbidden.Error(),
 	}
-	for range want {
+	for range len(want) + 1 {
 		e, err := p.Next(ctx)
 		if err != nil {
 			return err
+		}
+		if e.Kind == seeNetwork {
+			if o.change != nil {
+				o.out.Check("a thief tries to "+e.Kind, e.Got == "none", "%s", e.Got)
+			}
+			continue
 		}
 		o.out.Check("a thief tries to "+e.Kind, e.Got == want[e.Kind], "%s", e.Got)
 	}

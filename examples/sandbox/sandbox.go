@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,10 +76,13 @@ func work(ctx context.Context, name string, tell *json.Encoder) error {
 
 // steal is a program that has come by a sandbox's environment, and tries what it can. It tells what it got.
 func steal(ctx context.Context, name string, tell *json.Encoder) error {
-	for _, v := range os.Environ() {
-		if strings.HasPrefix(v, "AWS_") {
-			return errors.New("the sandbox holds credentials of a bucket")
-		}
+	around, err := lookAround()
+	if err != nil {
+		return err
+	}
+	network, err := networks()
+	if err != nil {
+		return err
 	}
 	c, err := tonbo.NewClient(tonbo.Options{Dir: filepath.Join(os.Getenv("TONBO_DIR"), "thief"), SyncTimeout: 10 * time.Second})
 	if err != nil {
@@ -102,6 +106,8 @@ func steal(ctx context.Context, name string, tell *json.Encoder) error {
 		readErr = ro.Close()
 	}
 	for _, tried := range []event{
+		{Kind: "find something else in its environment and its home", Got: around},
+		{Kind: seeNetwork, Got: network},
 		{Kind: "list the databases", Got: strings.Join(names, " ")},
 		{Kind: "read the run", Got: kind(readErr)},
 		{Kind: "open another database", Got: kind(otherErr)},
@@ -116,6 +122,56 @@ func steal(ctx context.Context, name string, tell *json.Encoder) error {
 		}
 	}
 	return nil
+}
+
+// lookAround tells what a sandbox has beside what it needs: other variables, files in its home that it did not make itself.
+func lookAround() (string, error) {
+	var found []string
+	for _, v := range os.Environ() {
+		switch name, _, _ := strings.Cut(v, "="); strings.ToUpper(name) {
+		case "TONBO_URL", "TONBO_API_KEY", "TONBO_DIR", "HOME", "USERPROFILE", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "SSL_CERT_FILE", "SSL_CERT_DIR":
+		default:
+			found = append(found, name)
+		}
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", err
+	}
+	files, err := os.ReadDir(home)
+	if err != nil {
+		return "", err
+	}
+	for _, f := range files {
+		if f.Name() != "tmp" && f.Name() != "tonbo" {
+			found = append(found, f.Name())
+		}
+	}
+	if len(found) == 0 {
+		return "nothing", nil
+	}
+	return strings.Join(found, " "), nil
+}
+
+// seeNetwork is what a thief tries in vain in a network namespace of its own.
+const seeNetwork = "see a network"
+
+// networks lists the interfaces that are up.
+func networks() (string, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return "", err
+	}
+	var up []string
+	for _, i := range all {
+		if i.Flags&net.FlagUp != 0 {
+			up = append(up, i.Name)
+		}
+	}
+	if len(up) == 0 {
+		return "none", nil
+	}
+	return strings.Join(up, " "), nil
 }
 
 // kind is what an error comes to, in a word.

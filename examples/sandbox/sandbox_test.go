@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 
 var example = exampletest.Example{
 	Run: func(args []string, stdout, stderr io.Writer) int { return run(args, nil, stdout, stderr) },
-	Want: []string{`sandbox 1 killed after step`, `sandbox 2 opens`, `ok    every step is there`, `ok    a thief tries to list the databases`, `ok    a thief tries to open another database`,
+	Want: []string{`sandbox 1 killed after step`, `sandbox 2 opens`, `ok    every step is there`, `ok    a thief tries to find something else in its environment and its home`, `ok    a thief tries to list the databases`, `ok    a thief tries to open another database`,
 		`ok    a thief tries to delete the run`, `ok    a thief tries to make a key`, `ok    the key dies with its database`},
 }
 
@@ -29,5 +29,5 @@ func TestSandboxHoldsNothingWorthStealing(t *testing.T) { example.Works(t) }
 func TestOverS3(t *testing.T) { example.WorksOverS3(t) }
 
 func TestInterruptedRunLeavesNothingBehind(t *testing.T) {
-	exampletest.Interrupted(t, "step 3", func(ctx context.Context, s *show.Show) error { return orchestrate(ctx, "", "", s) })
+	exampletest.Interrupted(t, "step 3", func(ctx context.Context, s *show.Show) error { return orchestrate(ctx, "", "", false, s) })
 }

@@ -33,11 +33,11 @@ type Process[E any] struct {
 
 // Start starts this program again with args, with nothing on its machine but the directory dir. It may tell room events before somebody reads them.
 func Start[E any](ctx context.Context, name, dir, url string, room int, args ...string) (*Process[E], error) {
-	return StartWith[E](ctx, name, dir, url, "", room, args...)
+	return StartWith[E](ctx, name, dir, url, "", nil, room, args...)
 }
 
-// StartWith is Start with a key of a server: the child holds that, and no credentials of a bucket.
-func StartWith[E any](ctx context.Context, name, dir, url, key string, room int, args ...string) (*Process[E], error) {
+// StartWith is Start with a key of a server: the child holds that, its home is dir, and nothing of this process's environment is in it but where certificates are. change, if there is one, has the last word on how it is started.
+func StartWith[E any](ctx context.Context, name, dir, url, key string, change func(*exec.Cmd), room int, args ...string) (*Process[E], error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -56,6 +56,9 @@ func StartWith[E any](ctx context.Context, name, dir, url, key string, room int,
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
+	}
+	if change != nil {
+		change(p.cmd)
 	}
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -82,12 +85,16 @@ func environment(dir, url, key string) ([]string, error) {
 	}
 	env := []string{"TONBO_URL=" + url, "TONBO_DIR=" + filepath.Join(dir, "tonbo"), "TMPDIR=" + tmp, "TEMP=" + tmp, "TMP=" + tmp}
 	if key != "" {
-		env = append(env, "TONBO_API_KEY="+key)
+		env = append(env, "TONBO_API_KEY="+key, "HOME="+dir, "USERPROFILE="+dir)
 	}
 	for _, kv := range os.Environ() {
 		switch name, _, _ := strings.Cut(kv, "="); strings.ToUpper(name) {
-		case "HOME", "USERPROFILE", "SYSTEMROOT", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY":
+		case "SYSTEMROOT", "SSL_CERT_FILE", "SSL_CERT_DIR":
 			env = append(env, kv)
+		case "HOME", "USERPROFILE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY": // there may be credentials in them
+			if key == "" {
+				env = append(env, kv)
+			}
 		default:
 			if key == "" && strings.HasPrefix(name, "AWS_") {
 				env = append(env, kv)
