@@ -14,9 +14,9 @@ import (
 
 // Sizes of the write-ahead log, in bytes of its pages. The first is tuning.wal; the others are multiples of that.
 const (
-	checkpointAfter = 2 << 20 // not in the main file: a checkpoint begins in the background
-	checkpointTurn  = 8       // in all, times that: from here on it is made to begin anew, see turn
-	checkpointLimit = 32      // in all, times that: a COMMIT makes a checkpoint itself, as SQLite does
+	checkpointAfter = 4 << 20 // not in the main file: a checkpoint begins in the background
+	checkpointTurn  = 4       // in all, times that: from here on it is made to begin anew, see turn
+	checkpointLimit = 16      // in all, times that: a COMMIT makes a checkpoint itself, as SQLite does
 )
 
 const (
@@ -249,6 +249,14 @@ func (c *checkpointer) copy(conn *sqlite3.Conn) (left int, err error) {
 	return frames - done, err
 }
 
+// copyAndTell is copy, and beside it what is noted before the log begins anew: both wait for the disk.
+func (c *checkpointer) copyAndTell(conn *sqlite3.Conn) (left int, err error) {
+	told := make(chan error, 1)
+	go func() { told <- c.vdb.Foretell() }()
+	left, err = c.copy(conn)
+	return left, errors.Join(err, <-told)
+}
+
 // turn makes the write-ahead log begin anew although writers leave no gap. It does so when the first COMMIT after a checkpoint finds all of the log in the main file, so COMMITs have to wait for the
 // last bit. What can be done before is done before; and what a Synced reads they do not wait for, the log grows meanwhile.
 func (c *checkpointer) turn(ctx context.Context, conn *sqlite3.Conn) error {
@@ -269,7 +277,7 @@ func (c *checkpointer) turn(ctx context.Context, conn *sqlite3.Conn) error {
 		return nil
 	}
 	defer release()
-	if err := c.vdb.Foretell(); err != nil {
+	if _, err := c.copyAndTell(conn); err != nil {
 		return err
 	}
 	// (3) COMMITs wait.
@@ -277,10 +285,7 @@ func (c *checkpointer) turn(ctx context.Context, conn *sqlite3.Conn) error {
 	c.mu.Lock()
 	c.gate = gate
 	c.mu.Unlock()
-	told := make(chan error, 1)
-	go func() { told <- c.vdb.Foretell() }()
-	left, err := c.copy(conn)
-	err = errors.Join(err, <-told)
+	left, err := c.copyAndTell(conn)
 	// (4) They go on.
 	c.mu.Lock()
 	c.gate = nil

@@ -55,7 +55,7 @@ func TestCheckpointsAreMadeBesideCommits(t *testing.T) {
 func TestWriteAheadLogBeginsAnewThoughWritersLeaveNoGap(t *testing.T) {
 	a := newAccount(t)
 	a.create("run")
-	const begins, limit = 64 << 10, 32 * 64 << 10
+	const begins, limit = 64 << 10, 16 * 64 << 10
 	o := a.machine().Checkpointing(begins)
 	o.SyncEvery = time.Millisecond
 	db := open(t, "run", o)

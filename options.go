@@ -64,7 +64,7 @@ type Options struct {
 	// Follow > 0: a read-only handle looks for newer points that often.
 	Follow time.Duration
 	// Pragmas are set on every connection, in the order of their names. Defaults: busy_timeout 60000 ms, synchronous NORMAL. page_size also sets the page
-	// size of a database at its creation. With wal_autocheckpoint the program looks after checkpoints itself: otherwise they are made in the background from 2 MiB of
+	// size of a database at its creation. With wal_autocheckpoint the program looks after checkpoints itself: otherwise they are made in the background from 4 MiB of
 	// write-ahead log on, and by a COMMIT from 64 MiB on. (SQLite's own automatic checkpoint is off then: PRAGMA wal_autocheckpoint tells 0.)
 	Pragmas map[string]string
 	// Logger gets events that no error tells of. Default none.
