@@ -73,6 +73,9 @@ func (x *exchange) put() error {
 		x.tops.note(x.at.name, *noted)
 	}
 	x.w.Header().Set("Etag", objectwire.Quote(etag))
+	if digest := x.r.Header.Get(objectwire.DigestHeader); digest != "" { // receive has compared it
+		x.w.Header().Set(objectwire.StoredHeader, digest)
+	}
 	x.w.Header().Set("Content-Length", "0")
 	if create {
 		x.w.WriteHeader(http.StatusCreated)

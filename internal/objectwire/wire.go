@@ -72,7 +72,11 @@ func Path(database, key string) (path, escaped string) {
 // DigestHeader carries an upload's digest (RFC 9530).
 const DigestHeader = "Content-Digest"
 
-// Digest is its value.
+// StoredHeader tells the digest of what was stored (RFC 9530), when the upload had one: it is the proof that whoever answers has read this very upload. A success without it is no acknowledgement: a page that something in between
+// puts in the place of an answer may have an entity tag, too.
+const StoredHeader = "Repr-Digest"
+
+// Digest is the value of both.
 func Digest(body []byte) string {
 	sum := sha256.Sum256(body)
 	return "sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":"

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tonbo-go/tonbo/internal/objects"
 	"github.com/tonbo-go/tonbo/internal/objects/objectstest"
+	"github.com/tonbo-go/tonbo/internal/objectwire"
 	"github.com/tonbo-go/tonbo/remote"
 	"github.com/tonbo-go/tonbo/remote/gateway"
 	"github.com/tonbo-go/tonbo/remote/mem"
@@ -58,12 +59,29 @@ func cut(w http.ResponseWriter) {
 
 // TestOutcomeOfACreate: it is one request whatever comes back, and definite only when the server says so in its own words.
 func TestOutcomeOfACreate(t *testing.T) {
+	digest := objectwire.Digest([]byte("body"))
+	stored := func(digest string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Etag", `"1"`)
+			if digest != "" {
+				w.Header().Set(objectwire.StoredHeader, digest)
+			}
+			w.WriteHeader(201)
+		}
+	}
 	for _, c := range []struct {
 		name   string
 		answer http.HandlerFunc
 		want   error // nil: stored
 	}{
-		{"stored", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Etag", `"1"`); w.WriteHeader(201) }, nil},
+		{"stored", stored(digest), nil},
+		{"something else stored", stored(objectwire.Digest([]byte("another body"))), remote.ErrUnknown},
+		{"a page with an entity tag", stored(""), remote.ErrUnknown},
+		{"a tag that is empty", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(objectwire.StoredHeader, digest)
+			w.Header().Set("Etag", `""`)
+			w.WriteHeader(201)
+		}, remote.ErrUnknown},
 		{"created by something else", status(201), remote.ErrUnknown},
 		{"200 of a login page", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>") }, remote.ErrUnknown},
 		{"taken", says(412, "object_exists"), remote.ErrExists},

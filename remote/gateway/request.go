@@ -24,6 +24,7 @@ type request struct {
 	prefix   string // of a listing, for messages
 	query    string
 	body     []byte
+	digest   string // of the body of an upload
 
 	ifNoneMatch, ifMatch, rng string
 }
@@ -137,7 +138,7 @@ func (s *Store) build(ctx context.Context, r *request, token string, moved func(
 	req := (&http.Request{Method: r.method, URL: &u, Host: u.Host, Header: h, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
 	if r.method == http.MethodPut {
 		h["Content-Type"] = []string{"application/octet-stream"}
-		h[objectwire.DigestHeader] = []string{objectwire.Digest(r.body)}
+		h[objectwire.DigestHeader] = []string{r.digest}
 	}
 	return req, httpbody.Attach(req, r.body, moved)
 }

@@ -28,13 +28,14 @@ func (s *Store) put(ctx context.Context, r *request) (etag string, err error) {
 	if err := remote.CheckKey(r.key); err != nil {
 		return "", s.error(r, remote.ErrUnfit, err)
 	}
+	r.digest = objectwire.Digest(r.body)
 	f := s.once(ctx, r, func(a answer) *failure {
 		if a.status != http.StatusCreated && a.status != http.StatusOK {
 			return s.refused(r, a)
 		}
-		// Once the server has said so, it is stored, even if the rest of the answer was cut. But the word of something that is no tonbo server is no acknowledgement.
-		if etag = objectwire.Unquote(a.header.Get("Etag")); etag == "" {
-			return s.strange(r, a, remote.ErrUnknown, "success without an entity tag: is this a tonbo server?")
+		// Once the server has said so, it is stored, even if the rest of the answer was cut. But the word of something that is no tonbo server is no acknowledgement: it has to say what was stored.
+		if etag = objectwire.Unquote(a.header.Get("Etag")); etag == "" || a.header.Get(objectwire.StoredHeader) != r.digest {
+			return s.strange(r, a, remote.ErrUnknown, "success that does not say what was stored: is this a tonbo server?")
 		}
 		s.accepted(r, a)
 		return nil
