@@ -3,19 +3,20 @@ package tonbo
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/pageset"
 	"github.com/tonbo-go/tonbo/internal/segment"
 )
 
-// handLimit bounds the bytes of pages that are put because they are at hand. What has been read is at most keptLimit, but a stranger's may be pages that compress to five thousandths, and disk is not bounded by what he sent.
+// handLimit bounds the bytes of pages that are put because they are at hand. What has been read is at most keptLimit, but a stranger's may be pages, or deltas, that compress to five thousandths, and disk is not bounded by what he sent.
 const handLimit = 4 * keptLimit
 
 var errEnough = errors.New("enough pages are at hand")
 
 // atHand calls put with the pages of a state of pageCount pages that have been read already and are newer than slot floor, each once. It goes from the newest entry
-// down, to the first one that has not been read: what is older may be older than that one's pages. Deltas wait for the whole page that they are against; the one as of floor
+// down, and then on to those that the base has packed, to the first one that has not been read: what is older may be older than that one's pages. Deltas wait for the whole page that they are against; the one as of floor
 // prior brings into buf, if it has it. Pages that it does not come to, has not, or that are beyond handLimit, are left out.
 func (t *tailReader) atHand(ctx context.Context, pageCount uint32, floor uint64, prior func(pgno uint32, buf []byte) bool, put func(pgno uint32, page []byte) error) error {
 	pieces, err := t.pieces(ctx, floor)
@@ -41,6 +42,9 @@ func (t *tailReader) atHand(ctx context.Context, pageCount uint32, floor uint64,
 	}
 	later := func(x segment.Delta) error {
 		if x.Page <= pageCount && !decided.Has(x.Page) {
+			if left -= int64(x.Size()); left < 0 {
+				return errEnough
+			}
 			d[x.Page] = append(d[x.Page], x.Clone())
 		}
 		return nil
@@ -70,10 +74,27 @@ func (t *tailReader) atHand(ctx context.Context, pageCount uint32, floor uint64,
 		fault("restore:entry")
 	}
 	if t.base != nil && (floor == 0 || floor < t.bottom()) {
-		if err := t.base.EachUpper(once); err != nil && !errors.Is(err, errEnough) {
-			return damaged(h, t.head.Base, err)
+		upper := t.base.Upper
+		p, err := t.packsAbove(ctx, floor)
+		if err != nil {
+			return err
 		}
-		return nil
+		if p != nil {
+			upper = p.upper
+			for _, e := range slices.Backward(p.entries) {
+				if err := segment.EachChange(e.Header(t.base.PageSize), e.index, e.Payload, once, later); errors.Is(err, errEnough) {
+					return nil
+				} else if err != nil {
+					return damaged(h, e.key, err)
+				}
+			}
+		}
+		if at, count := t.base.LevelsAt(); floor < at {
+			if err := upper.Each(t.base.PageSize, count, once); err != nil && !errors.Is(err, errEnough) {
+				return damaged(h, t.head.Base, err)
+			}
+			return nil
+		}
 	}
 	if prior == nil {
 		return nil

@@ -43,6 +43,7 @@ type job struct {
 	Keys           int           // do nothing but Ensure that many instance keys at once ...
 	Callers        int           // ... each that many times
 	Replace        bool          // ... and then replace the first one's database
+	Packing        int           // bases pack their tail, each so many entries; 0: as they do by themselves
 	Compact        bool          // after the transactions, wait until the log has a base behind them
 	Beside         time.Duration // Options.SyncEvery, and a goroutine that calls Synced all the time
 	Close          bool          // Close at the end; otherwise the process kills itself
@@ -149,6 +150,9 @@ func (c *child) run() error {
 			return err
 		}
 		o.Remote = &deadly{Store: store, c: c}
+	}
+	if c.Packing > 0 {
+		o = o.Tuned(c.Packing, 2*time.Second).Packing(8 << 20)
 	}
 	if c.Lazy {
 		o.Hydration = tonbo.HydrateNone

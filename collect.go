@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -78,10 +79,10 @@ func (h *handle) release(slot uint64, keys ...string) {
 // replaced releases what the base in force before had and the new one has not, and what the entries named that the new one covers.
 func (h *handle) replaced(old *base.Manifest, oldKey string, m *base.Manifest, slot uint64) {
 	kept := map[string]bool{}
-	for _, k := range segmentsOf(m) {
+	for k := range m.Named() {
 		kept[k] = true
 	}
-	gone := segmentsOf(old)
+	gone := slices.Collect(old.Named())
 	if old != nil && old.Generation == m.Generation && old.ID == m.ID {
 		h.release(slot, oldKey)
 	}
@@ -95,18 +96,6 @@ func (h *handle) replaced(old *base.Manifest, oldKey string, m *base.Manifest, s
 			h.release(slot, k)
 		}
 	}
-}
-
-func segmentsOf(m *base.Manifest) (keys []string) {
-	if m == nil {
-		return nil
-	}
-	for _, level := range m.Levels {
-		for _, s := range level {
-			keys = append(keys, s.Key)
-		}
-	}
-	return keys
 }
 
 // segments lists the segments that an entry names, as far as that is known.

@@ -245,10 +245,8 @@ func TestLongLivedOwnerCollectsWhatItSuperseded(t *testing.T) {
 		t.Fatal(err)
 	}
 	named := map[string]bool{}
-	for _, level := range db.Base().Levels {
-		for _, s := range level {
-			named[s.Key] = true
-		}
+	for k := range db.Base().Named() {
+		named[k] = true
 	}
 	page, _, err := store.List(ctx, "db/run/seg/", remote.ListOptions{})
 	if err != nil {

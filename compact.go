@@ -26,6 +26,10 @@ type compaction struct {
 	old     *base.Manifest // that pages come from, nil: the tail has all
 	prior   *base.Manifest // in force, if it is of this log: what it lists of the log goes on from there
 	plan    base.Plan
+	packs   *packs             // of the old base, nil: not read
+	packing *packing           // nil: the tail is merged
+	counts  pageCounts         // of the old base's packs, and then of the new one's; nil: not known
+	credit  int64              // bytes that it may put beside what settle allows
 	settle  float64            // 0: it is due, else settleFactor or closeFactor
 	runs    [][]*layout.Object // of the old base, newest first
 	objects *layout.Deltas     // all that hold pages as of slot, newest first
@@ -134,19 +138,27 @@ func (c *compaction) merge(ctx context.Context, tl *tail, labels []base.Labelled
 	if err := c.weigh(ctx, tail); err != nil {
 		return err
 	}
+	c.noteLabels(labels)
+	if c.packing, err = c.mayPack(tl); c.packing != nil || err != nil {
+		return err
+	}
+	if c.old.Packs() != nil { // the new level takes them in as well
+		if tl, err = c.unpack(ctx, tl); err != nil {
+			return err
+		}
+		if tail, err = tl.objects(ctx, c.h, int(c.state.PageSize)); err != nil {
+			return err
+		}
+		if err := c.weigh(ctx, tail); err != nil {
+			return err
+		}
+	}
+	c.counts = pageCounts{}
 	objects := tail
 	for _, run := range c.runs {
 		objects = append(objects, run...)
 	}
 	c.objects = layout.NewDeltas(append(objects, c.level(c.old.Bottom())...))
-	if c.prior != nil {
-		c.labels = append(c.labels, c.prior.Labels...)
-	}
-	for _, l := range labels {
-		if l.Slot <= c.slot && (len(c.labels) == 0 || c.labels[len(c.labels)-1].Slot < l.Slot) {
-			c.labels = append(c.labels, l)
-		}
-	}
 	budget := 0
 	if c.settle > 0 {
 		budget = int((c.allowance() - c.manifestBytes()) / c.perPage)
@@ -161,6 +173,18 @@ func (c *compaction) merge(ctx context.Context, tl *tail, labels []base.Labelled
 		c.wholeChunks()
 	}
 	return nil
+}
+
+// noteLabels lists the labels of the new base, of which labels are those since the base in force, oldest first.
+func (c *compaction) noteLabels(labels []base.Labelled) {
+	if c.prior != nil {
+		c.labels = append(c.labels, c.prior.Labels...)
+	}
+	for _, l := range labels {
+		if l.Slot <= c.slot && (len(c.labels) == 0 || c.labels[len(c.labels)-1].Slot < l.Slot) {
+			c.labels = append(c.labels, l)
+		}
+	}
 }
 
 func (c *compaction) level(level []base.Segment) []*layout.Object {
@@ -247,14 +271,20 @@ func (c *compaction) manifestBytes() int64 {
 	for _, level := range c.old.Levels {
 		n += 200 * int64(len(level))
 	}
-	if c.old.Upper != nil {
+	switch {
+	case c.old.Upper != nil:
 		n += int64(len(c.old.Upper.Payload)) * 4 / 3
+	case c.old.Packed != nil:
+		n += upperLimit / 8
 	}
 	return n
 }
 
 // cheap tells whether a compaction that is not due is worth its bytes. What it costs to merge runs and chunks as well, compactions before have put off.
 func (c *compaction) cheap() bool {
+	if c.packing != nil {
+		return c.packing.cheap
+	}
 	return int64(c.tailPages)*c.perPage+c.manifestBytes() <= c.allowance()
 }
 
@@ -292,6 +322,9 @@ func (c *compaction) wholeChunks() {
 
 // write uploads the new level's segments and returns the manifest. It reads pages from the local file where that still has the right version.
 func (c *compaction) write(ctx context.Context) (*base.Manifest, error) {
+	if c.packing != nil {
+		return c.writePack(ctx)
+	}
 	w := writers.Get().(*segment.Writer)
 	defer writers.Put(w)
 	w.Reset(int(c.state.PageSize))
@@ -344,10 +377,8 @@ func (c *compaction) write(ctx context.Context) (*base.Manifest, error) {
 	if c.pages.Len() == c.holds(1, c.state.PageCount) && sum != c.state.Checksum {
 		return nil, fmt.Errorf("%w: %016x as of slot %d, the log says %016x", errSum, sum, c.slot, c.state.Checksum)
 	}
-	m := &base.Manifest{
-		ID: c.owner.ID().String(), Generation: c.owner.Generation(), Slot: c.slot, Time: c.h.tune.now().UTC(),
-		PageSize: c.state.PageSize, PageCount: c.state.PageCount, Checksum: base.SumString(c.state.Checksum), Labels: c.labels, Upper: upper,
-	}
+	m := c.manifest()
+	m.Upper = upper
 	if c.plan.Bottom {
 		m.Levels = [][]base.Segment{c.bottom(level)}
 	} else {
@@ -358,6 +389,14 @@ func (c *compaction) write(ctx context.Context) (*base.Manifest, error) {
 	}
 	c.horizon(m)
 	return m, nil
+}
+
+// manifest is what all bases have.
+func (c *compaction) manifest() *base.Manifest {
+	return &base.Manifest{
+		ID: c.owner.ID().String(), Generation: c.owner.Generation(), Slot: c.slot, Time: c.h.tune.now().UTC(),
+		PageSize: c.state.PageSize, PageCount: c.state.PageCount, Checksum: base.SumString(c.state.Checksum), Labels: c.labels,
+	}
 }
 
 // restEvery is how long a compaction works before it lets others have the processor, and restMost how long it lets them at once.

@@ -23,6 +23,8 @@ type tuning struct {
 	now     func() time.Time // for bases and collection
 	wal     int              // bytes of the write-ahead log that are not in the main file: a checkpoint begins in the background
 	slots   uint64           // of the log since the last base, whatever is in them: its horizon rises with bases alone, and they list its labels
+	packs   int64            // bytes of packs that lie above the levels of a base
+	packing bool             // whatever can be packed is, for tests
 	broken  broken           // for tests
 }
 
@@ -36,11 +38,12 @@ const (
 	idleIsAcked                         // R6: a Synced with nothing to ship asks nobody
 	trustsTheCopy                       // a warm start takes the local copy as it is
 	keepsWhatIsPassed                   // a warm start keeps commits that were not shipped although others have written since
+	packsWithoutOne                     // a pack leaves out an entry
 )
 
 // A base puts the pages of the tail once more, whole, and what travels with it: the more deltas it takes in, the fewer bytes that is for each. Entries name 256 slots of their tail at most:
 // what comes while a compaction is under way must find room there.
-var defaultTuning = tuning{entries: 192, bytes: 4 << 20, settle: 4, after: 2 * time.Second, slots: 192, wal: checkpointAfter, collect: time.Hour, now: time.Now}
+var defaultTuning = tuning{entries: 192, bytes: 4 << 20, settle: 4, after: 2 * time.Second, slots: 192, wal: checkpointAfter, packs: packedLimit, collect: time.Hour, now: time.Now}
 
 // maxMarks bounds how finely a manifest remembers which slot was when.
 const maxMarks = 256
@@ -54,6 +57,10 @@ type compactor struct {
 	labels []base.Labelled // of this owner's entries, oldest first
 	before []base.Labelled // of the entries between the base and the claim
 	walked bool            // before is known
+
+	counts  pageCounts // of the base's packs
+	shipped int64      // bytes of entries since it was opened, and of the segments that they name
+	put     int64      // bytes of compactions
 
 	maps map[string]*layout.Object // of the segments in runs of the base that this owner made. Replaced, never changed
 
@@ -69,6 +76,7 @@ type pendingBase struct {
 	m     *base.Manifest
 	fresh []string // keys of the segments that it was the first to name
 	made  map[string]*layout.Object
+	count pageCounts
 }
 
 // afterShip starts a compaction when it is due. The caller holds the round.
@@ -176,7 +184,7 @@ func (h *handle) settleLog(ctx context.Context) {
 	if h.lockRound(ctx) != nil {
 		return
 	}
-	due := len(h.tail.entries) >= h.tune.settle+2 && !h.smallEnoughToCarry() || h.longLog()
+	due := len(h.tail.entries) >= h.tune.settle+2 && !h.smallEnoughToCarry() || h.longLog() || h.manyPacks() && h.credit(closeFactor) > 0
 	h.unlockRound()
 	if !due {
 		return
@@ -188,7 +196,18 @@ func (h *handle) settleLog(ctx context.Context) {
 
 // mergeable tells whether there is anything to make a base of: pages above the one in force, or, where the log has grown long without any, its labels.
 func (h *handle) mergeable() bool {
-	return len(h.tail.entries) > 0 || h.compactor.base != nil && h.longLog()
+	return len(h.tail.entries) > 0 || h.compactor.base != nil && h.longLog() || h.manyPacks()
+}
+
+// manyPacks: an opening would have fewer requests if they were one. The caller holds the round.
+func (h *handle) manyPacks() bool { return len(h.compactor.base.Packs()) > settledPacks }
+
+// credit is what a last compaction may put because those before have put little. The caller holds the round.
+func (h *handle) credit(settle float64) int64 {
+	if settle < closeFactor {
+		return 0
+	}
+	return creditFactor*h.compactor.shipped - h.compactor.put
 }
 
 // compact merges the tail, and as many runs as the plan says, into a base.
@@ -213,7 +232,7 @@ func (h *handle) compact(ctx context.Context, settle float64) error {
 	if err := c.merge(ctx, &now.tail, now.labels); err != nil {
 		return err
 	}
-	if settle > 0 && !c.cheap() && !now.due {
+	if (settle > 0 && !c.cheap() || c.packing.idle()) && !now.due {
 		return nil
 	}
 	fault("compact:planned")
@@ -224,6 +243,7 @@ func (h *handle) compact(ctx context.Context, settle float64) error {
 		return errors.Join(err, lerr)
 	}
 	defer h.unlockRound()
+	h.compactor.put += c.bytes
 	if err == nil {
 		err = h.publish(ctx, c, m, key)
 	}
@@ -246,7 +266,7 @@ func (h *handle) newCompaction(ctx context.Context, settle float64) (*compaction
 	}
 	owner, vdb := h.current()
 	c := newCompaction(h, owner, vdb, h.compactor.base, uint32(vdb.PageSize()), settle)
-	c.window, c.maps = h.o.History, h.compactor.maps
+	c.window, c.maps, c.counts, c.credit = h.o.History, h.compactor.maps, h.compactor.counts, h.credit(settle)
 	tl, due := h.tail.clone(), h.mergeable()
 	h.unlockRound()
 	if !due || h.ended() != nil {
@@ -311,7 +331,7 @@ func (h *handle) publish(ctx context.Context, c *compaction, m *base.Manifest, k
 	if owner, _ := h.current(); owner != c.owner || h.compactor.base != c.old {
 		return errOvertaken
 	}
-	h.compactor.next = &pendingBase{key, m, c.fresh, c.made}
+	h.compactor.next = &pendingBase{key, m, c.fresh, c.made, c.counts}
 	_, err := c.owner.Append(ctx, fence.Draft{Kind: fence.Base, Base: key, BaseSlot: c.slot, Horizon: c.raised, Since: h.since(nil)})
 	fault("compact:published")
 	if err != nil && !c.owner.Pending() {
@@ -337,7 +357,7 @@ func (h *handle) adopt(owner *fence.Owner) {
 			}
 		}
 	}
-	c.maps = maps
+	c.maps, c.counts = maps, c.next.count
 	c.base, c.key, c.next = c.next.m, c.next.key, nil
 	h.tail.drop(c.base.Slot)
 }

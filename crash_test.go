@@ -30,6 +30,10 @@ var scenarios = []scenario{
 		w.start(job{Dir: dir, Steps: 4, Sync: 2, Close: true}, "").wait()
 	}},
 	{name: "compact", only: "compact:", job: job{Steps: 25, Sync: 3, Large: true, Compact: true, Close: true}},
+	{name: "packing", only: "compact:", job: job{Steps: 25, Sync: 3, Packing: 100, Compact: true, Close: true}, prepare: func(w *world, dir string) {
+		w.ballastOf(2000) // a VACUUM fits into an entry
+		w.start(job{Dir: dir, Steps: 12, Sync: 3, Packing: 100, Compact: true, Close: true}, "").wait()
+	}},
 	{name: "step", only: "step:", job: job{Steps: 4, Exactly: true, Close: true}},
 	{name: "promote", only: "promote:", prepare: (*world).changes, job: job{Promote: changesFile, Steps: 2, Close: true}},
 	{name: "ensure", only: "ensure:", job: job{Keys: 1, Callers: 1}},
@@ -77,12 +81,14 @@ func (w *world) thaw() {
 }
 
 // ballast makes the database too large to be fetched at once.
-func (w *world) ballast(string) {
+func (w *world) ballast(string) { w.ballastOf(6000) }
+
+func (w *world) ballastOf(kilobytes int) {
 	w.t.Helper()
 	dir := w.dir()
 	db, _ := w.open(dir)
 	exec1(w.t, db, "CREATE TABLE ballast(id INTEGER PRIMARY KEY, v BLOB)")
-	exec1(w.t, db, "WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM s WHERE n<6000) INSERT INTO ballast(v) SELECT randomblob(1000) FROM s")
+	exec1(w.t, db, fmt.Sprintf("WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM s WHERE n<%d) INSERT INTO ballast(v) SELECT randomblob(1000) FROM s", kilobytes))
 	synced(w.t, db)
 	w.work(db, dir, 2)
 	closeDB(w.t, db)

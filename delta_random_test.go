@@ -155,6 +155,7 @@ type deltaLife struct {
 	known  map[string]map[uint64]string // contents by name and slot
 	did    []string
 	gone   bool // entries are collected
+	packs  int  // that bases had
 	reader *tonbo.DB
 }
 
@@ -171,6 +172,12 @@ func (l *deltaLife) options(dir string) tonbo.Options {
 		Pragmas:   map[string]string{"wal_autocheckpoint": fmt.Sprint(5 + l.r.IntN(100)), "cache_size": "20"}}
 	if l.r.IntN(2) == 0 {
 		o = o.Tuned(4+l.r.IntN(30), time.Hour)
+	}
+	switch l.seed % 3 {
+	case 1:
+		o = o.Packing(1 << 20)
+	case 2:
+		o = o.Packing(64 << 10)
 	}
 	if l.gone {
 		o.History = time.Nanosecond
@@ -295,6 +302,7 @@ func (l *deltaLife) run(steps int) {
 			}
 		case op == 24:
 			l.fatal(l.db.Compact(ctx, l.r.IntN(2) == 0))
+			l.packs += len(l.db.Base().Packs())
 		case op == 25:
 			beside.Wait()
 			db := l.db
@@ -453,12 +461,13 @@ func newDeltaLife(t *testing.T, seed uint64) *deltaLife {
 // TestDeltasMakeEveryPoint lives random lives: every acknowledged point is what it was, for all readers, and each entry makes its state of the one before it, byte for byte.
 func TestDeltasMakeEveryPoint(t *testing.T) {
 	end := time.Now().Add(soak(2 * time.Second))
-	deltas, longest := 0, 0
+	deltas, longest, packs := 0, 0, 0
 	for seed := uint64(1); (seed <= 3 || time.Now().Before(end)) && !t.Failed(); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			l := newDeltaLife(t, seed)
 			l.run(70)
 			l.fatal(l.db.Close())
+			packs += l.packs
 			for name := range l.known {
 				report, err := l.c.Verify(t.Context(), name)
 				l.fatal(err)
@@ -483,8 +492,8 @@ func TestDeltasMakeEveryPoint(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("%d deltas, at most %d of a page in a row", deltas, longest)
-	if deltas == 0 && !t.Failed() {
-		t.Error("no page was ever shipped as a delta")
+	t.Logf("%d deltas, at most %d of a page in a row; %d packs", deltas, longest, packs)
+	if (deltas == 0 || packs == 0) && !t.Failed() {
+		t.Error("no page was ever shipped as a delta, or no entry was packed")
 	}
 }

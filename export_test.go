@@ -75,6 +75,20 @@ func (o Options) TrustsTheCopy() Options { return o.broken(trustsTheCopy) }
 // KeepsWhatIsPassed breaks a rule: a warm start keeps commits that were not shipped although others have written since.
 func (o Options) KeepsWhatIsPassed() Options { return o.broken(keepsWhatIsPassed) }
 
+// PacksWithoutOne breaks a rule: a pack leaves out one of its entries.
+func (o Options) PacksWithoutOne() Options { return o.broken(packsWithoutOne) }
+
+// Packing makes bases pack their tail whenever that is possible, until there are so many bytes of packs.
+func (o Options) Packing(bytes int64) Options {
+	t := defaultTuning
+	if o.tune != nil {
+		t = *o.tune
+	}
+	t.packing, t.packs = true, bytes
+	o.tune = &t
+	return o
+}
+
 func (o Options) broken(b broken) Options {
 	t := defaultTuning
 	if o.tune != nil {
@@ -180,7 +194,7 @@ func (c *Client) PageByMaps(ctx context.Context, name string, buf []byte, pages 
 			return err
 		}
 	}
-	l := h.newLocator(tl, t.base, head.Slot, int(head.State.PageSize), head.State.PageCount)
+	l := t.locator(tl, head.Slot, int(head.State.PageSize), head.State.PageCount)
 	if _, err := l.objects(ctx); err != nil {
 		return err
 	}

@@ -52,5 +52,5 @@ func (h *handle) locatorAt(ctx context.Context, st *cache.State) (*locator, erro
 	if err != nil {
 		return nil, err
 	}
-	return h.newLocator(tl, t.base, e.Slot, int(st.PageSize), e.State.PageCount), nil
+	return t.locator(tl, e.Slot, int(st.PageSize), e.State.PageCount), nil
 }

@@ -34,8 +34,12 @@ func crashImages(t *testing.T, seed uint64) (images int) {
 	var events bytes.Buffer
 	var did []string
 	options := func(s *tonbotest.Store, dir string) tonbo.Options {
-		return tonbo.Options{Remote: s, Dir: dir, SyncTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&events, nil)),
+		o := tonbo.Options{Remote: s, Dir: dir, SyncTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&events, nil)),
 			Pragmas: map[string]string{"wal_autocheckpoint": "30", "cache_size": "12"}}
+		if seed%2 == 0 {
+			o = o.Tuned(5, time.Hour).Packing(1 << 20)
+		}
+		return o
 	}
 	fatal := func(err error) {
 		t.Helper()

@@ -46,10 +46,11 @@ func (c *Client) Compact(ctx context.Context, name string) (*CompactReport, erro
 
 // closed is a database that nobody has open.
 type closed struct {
-	head *fence.Entry
-	base *base.Manifest // that pages come from
-	tail tail
-	own  *base.Manifest // in force, if it is of this log
+	head  *fence.Entry
+	base  *base.Manifest // that pages come from
+	packs *packs         // of it
+	tail  tail
+	own   *base.Manifest // in force, if it is of this log
 }
 
 // readClosed finds out what is above the base.
@@ -62,7 +63,7 @@ func (h *handle) readClosed(ctx context.Context, head *fence.Entry) (*closed, er
 	if err != nil {
 		return nil, err
 	}
-	d := &closed{head: head, base: t.base, tail: tl}
+	d := &closed{head: head, base: t.base, packs: t.packed(), tail: tl}
 	if d.own = t.base; d.own == nil || d.own.ID != head.ID.String() {
 		d.own, err = h.manifestOf(ctx, head)
 	}
@@ -143,7 +144,7 @@ func (h *handle) compactClosed(ctx context.Context) (r *CompactReport, err error
 	}
 	// (3) The base of the claim's state: uploaded first (R8).
 	h.compactor = compactor{base: d.base}
-	c.owner, c.old, c.slot, c.state = owner, d.base, owner.Slot(), owner.State()
+	c.owner, c.old, c.packs, c.slot, c.state = owner, d.base, d.packs, owner.Slot(), owner.State()
 	c.window = d.window()
 	if err := c.look(ctx, &d.tail); err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"github.com/tonbo-go/tonbo/internal/layout"
 )
 
-// locator finds the pages of one state of the database in the objects that hold them: the entries above the base, the segments that these name, the levels of the
+// locator finds the pages of one state of the database in the objects that hold them: the entries above the base, the segments that these name, the packs and the levels of the
 // base. Maps of objects are read when they are needed. Safe for concurrent use.
 type locator struct {
 	h         *handle
@@ -22,6 +22,8 @@ type locator struct {
 
 	tail   tail
 	base   *base.Manifest
+	packs  atomic.Pointer[packs]     // of the base; nil: not read yet
+	older  *packs                    // of an earlier locator's base
 	known  map[string]*layout.Object // by key: objects whose maps an earlier locator has read
 	turn   chan struct{}             // held by who reads the maps of entries
 	ready  atomic.Pointer[located]
@@ -73,6 +75,16 @@ func (l *locator) objects(ctx context.Context) ([]*layout.Object, error) {
 	if err != nil {
 		return nil, err
 	}
+	if l.base != nil && l.base.Packed != nil {
+		p := l.packs.Load()
+		if p == nil {
+			if p, err = l.h.readPacks(ctx, l.base, 0, l.older); err != nil {
+				return nil, err
+			}
+			l.packs.Store(p)
+		}
+		r = append(r, p.objects()...)
+	}
 	if l.base != nil {
 		for _, level := range l.base.Levels {
 			for _, s := range level {
@@ -83,7 +95,7 @@ func (l *locator) objects(ctx context.Context) ([]*layout.Object, error) {
 	for i, o := range r {
 		r[i] = l.read(o)
 	}
-	l.known = nil
+	l.known, l.older = nil, nil
 	l.ready.Store(&located{r, layout.NewDeltas(r)})
 	return r, nil
 }
@@ -91,7 +103,7 @@ func (l *locator) objects(ctx context.Context) ([]*layout.Object, error) {
 // reuse makes use of the maps that an earlier locator of the same incarnation has read. Keys stand for content: a slot that was filled anew after its collection is
 // told by its ETag.
 func (l *locator) reuse(earlier *locator) {
-	l.known = map[string]*layout.Object{}
+	l.known, l.older = map[string]*layout.Object{}, earlier.packs.Load()
 	if r := earlier.ready.Load(); r != nil {
 		for _, o := range r.objects {
 			if o.Known() != nil {

@@ -27,7 +27,7 @@ func TestObjectsOfANewerVersionAreRefusedAndLeftAlone(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no golden remotes (%v)", err)
 	}
-	newFormat := func(b []byte) []byte { return bytes.Replace(b, []byte(`"format":1`), []byte(`"format":2`), 1) }
+	newFormat := func(b []byte) []byte { return bytes.Replace(b, []byte(`"format":1`), []byte(`"format":9`), 1) }
 	newKind := func(b []byte) []byte {
 		return bytes.Replace(b, []byte(`"kind":"`), []byte(`"kind":"un`), 1)
 	}

@@ -259,7 +259,7 @@ func (h *handle) attach(ctx context.Context, owner *fence.Owner, l *local, cold 
 	var lazy *lazy
 	if l.present != nil {
 		slot, count, _ := h.dir.Position()
-		if lazy, err = h.newLazy(h.newLocator(h.tail.clone(), t.base, slot, int(owner.State().PageSize), count), l.present); err != nil {
+		if lazy, err = h.newLazy(t.locator(h.tail.clone(), slot, int(owner.State().PageSize), count), l.present); err != nil {
 			return err
 		}
 		defer func() {
@@ -304,6 +304,12 @@ func (h *handle) attach(ctx context.Context, owner *fence.Owner, l *local, cold 
 		h.committed()
 	}
 	h.compactor = compactor{base: t.base}
+	switch p := t.packed(); {
+	case t.base.Packs() == nil:
+		h.compactor.counts = pageCounts{}
+	case p != nil:
+		h.compactor.counts = p.counts()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.owner, h.vdb, h.cold, h.lazy, h.checkpoints = owner, vdb, cold, lazy, checkpoints

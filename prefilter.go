@@ -206,6 +206,6 @@ func (p *ownerPages) state(ctx context.Context) ([]*layout.Object, []uint32, err
 	if err != nil {
 		return nil, nil, err
 	}
-	objects, err := p.h.newLocator(tl, t.base, e.Slot, int(e.State.PageSize), e.State.PageCount).objects(ctx)
+	objects, err := t.locator(tl, e.Slot, int(e.State.PageSize), e.State.PageCount).objects(ctx)
 	return objects, now.Changed, err
 }

@@ -42,6 +42,9 @@ func randomLife(t *testing.T, end time.Time, sum *tally) {
 	for round := 0; round < 12 && (round < 2 || time.Now().Before(end)) && !t.Failed(); round++ {
 		j := job{Dir: home, Steps: 1000, Large: large, Strict: rand.IntN(6) == 0, Checkpoints: rand.IntN(2) == 0}
 		if rand.IntN(2) == 0 {
+			j.Packing = 4 + rand.IntN(20)
+		}
+		if rand.IntN(2) == 0 {
 			j.Beside = time.Duration(rand.IntN(20)+1) * time.Millisecond
 		} else {
 			j.Sync = 1 + rand.IntN(9)

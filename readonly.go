@@ -125,7 +125,7 @@ func (r *reader) move(ctx context.Context, e *fence.Entry, from *snapshot) error
 	t := h.newTail(e)
 	if from != nil {
 		if l := from.loc.Load(); l.base != nil && from.entry.Base == e.Base && !e.Whole {
-			t.base = l.base
+			t.base, t.packs = l.base, l.packs.Load()
 		}
 		straight := e.Generation == from.entry.Generation // a rewind begins a generation
 		if !straight {

@@ -278,10 +278,8 @@ func prefix(ctx context.Context, db *tonbo.DB) (n int, err error) {
 func (a *account) collect(db *tonbo.DB, inner remote.Store) {
 	a.t.Helper()
 	named := map[string]bool{}
-	for _, level := range db.Base().Levels {
-		for _, s := range level {
-			named[s.Key] = true
-		}
+	for k := range db.Base().Named() {
+		named[k] = true
 	}
 	for _, k := range segments(a.t, inner) {
 		if !named[k] {

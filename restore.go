@@ -71,16 +71,42 @@ func (r *restorer) apply(ctx context.Context, pieces []piece) error {
 	return nil
 }
 
-// base writes the pages of a base that are newer than slot floor: levels from the bottom up, since the newest version wins.
+// base writes the pages of a base that are newer than slot floor: levels from the bottom up, since the newest version wins, and then the entries that are packed above them.
 func (r *restorer) base(ctx context.Context, m *base.Manifest, floor uint64) error {
 	if m == nil {
 		return nil
 	}
-	if err := r.resize(m.PageCount); err != nil {
+	if at, count := m.LevelsAt(); floor < at {
+		if err := r.levels(ctx, m, count, floor); err != nil {
+			return err
+		}
+	}
+	p, err := r.t.packsAbove(ctx, floor)
+	if err != nil || p == nil {
+		return err
+	}
+	for _, e := range p.entries {
+		if err := r.resize(e.PageCount); err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := segment.EachChange(e.Header(m.PageSize), e.index, e.Payload, r.put, r.delta); err != nil {
+			return damaged(r.h, e.key, err)
+		}
+		fault("restore:entry")
+	}
+	return nil
+}
+
+// levels writes those of the levels, which hold a state of count pages.
+func (r *restorer) levels(ctx context.Context, m *base.Manifest, count uint32, floor uint64) error {
+	if err := r.resize(count); err != nil {
 		return err
 	}
 	put := func(pgno uint32, page []byte) error {
-		if pgno > m.PageCount {
+		if pgno > count {
 			return nil
 		}
 		return r.put(pgno, page)

@@ -143,7 +143,14 @@ func (h *handle) encode(ctx context.Context, c *vfs.Changes, owner *fence.Owner)
 func (h *handle) shipped(pgno uint32) (sum uint64, ok bool) {
 	_, count, _ := h.dir.Position()
 	sum, known := h.dir.Sum(pgno)
-	return sum, known && pgno <= count && h.tail.chain(pgno) < longestChain
+	if !known || pgno > count {
+		return 0, false
+	}
+	chain, whole := h.tail.chain(pgno)
+	if !whole {
+		chain += int(h.compactor.counts[pgno])
+	}
+	return sum, chain < longestChain
 }
 
 // upload puts the segments that the entry names.

@@ -46,7 +46,7 @@ func (r *reader) newSnapshot(ctx context.Context, e *fence.Entry, t *tailReader,
 	if err != nil {
 		return nil, err
 	}
-	l := r.h.newLocator(tl, t.base, e.Slot, int(st.PageSize), st.PageCount)
+	l := t.locator(tl, e.Slot, int(st.PageSize), st.PageCount)
 	s := &snapshot{r: r, entry: e, pages: r.pages, where: newCellMap(int(st.PageCount)), absent: int(st.PageCount)}
 	if segment.LockPage(int(st.PageSize)) <= st.PageCount { // SQLite never uses it
 		s.absent--

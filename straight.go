@@ -74,6 +74,13 @@ func (h *handle) changedSince(ctx context.Context, t *tailReader, tl tail, floor
 	if err != nil {
 		return h.told(err)
 	}
+	p, err := t.packsAbove(ctx, floor)
+	if err != nil {
+		return h.told(err)
+	}
+	if p != nil {
+		objects = append(objects, p.objects()...)
+	}
 	if t.ownBase() { // else it is a fork's source's, and as old as the create
 		own := "db/" + h.name + "/"
 		for _, level := range t.base.Levels {

@@ -24,7 +24,9 @@ const mapKept = 4 << 10
 // tailEntry is one entry above the base (or the newest whole entry) that carries pages.
 type tailEntry struct {
 	slot   uint64
-	bytes  int64 // of its payload
+	bytes  int64  // of its payload
+	count  uint32 // pages of the database after it
+	sum    uint64 // payload checksum; 0: not known
 	object *layout.Object
 	named  *named
 }
@@ -63,6 +65,7 @@ func (h *handle) tailOf(name string, e *fence.Entry, payload []byte, keep bool) 
 		te.object = layout.Deferred(h.pages, size, key, func(ctx context.Context) (layout.Part, error) { return h.readMap(ctx, name, slot, id) })
 		return te, nil
 	}
+	te.count, te.sum = e.State.PageCount, e.PayloadSum
 	ix, err := segment.DecodeIndex(payload, payloadHeader(e))
 	switch {
 	case err != nil:
@@ -123,6 +126,12 @@ func (h *handle) push(e *fence.Entry, payload []byte, whole bool) {
 	}
 	h.tail.entries = append(h.tail.entries, te)
 	h.tail.bytes += te.bytes
+	h.compactor.shipped += e.Size
+	if ix := te.object.Known(); ix != nil {
+		for _, r := range ix.Refs {
+			h.compactor.shipped += r.Size
+		}
+	}
 }
 
 // clone copies what add and drop change.
@@ -144,25 +153,25 @@ func (t *tail) drop(slot uint64) {
 	*t = rest
 }
 
-// chain counts the deltas of a page that follow its newest whole version in the tail, or in the base. Where a map has not been read, there may be any number of them.
-func (t *tail) chain(p uint32) (n int) {
+// chain counts the deltas of a page that follow its newest whole version in the tail, or, when whole is false, what is below. Where a map has not been read, there may be any number of them.
+func (t *tail) chain(p uint32) (n int, whole bool) {
 	for i := len(t.entries) - 1; i >= 0; i-- {
 		ix := t.entries[i].object.Known()
 		switch {
 		case ix == nil:
-			return math.MaxInt
+			return math.MaxInt, true
 		case ix.HasDelta(p):
 			n++
 		case ix.Search(p) >= 0:
-			return n
+			return n, true
 		}
 		for _, r := range ix.Refs {
 			if r.First <= p && p <= r.Last { // perhaps in there: then that is it, and else there may be some more
-				return n
+				return n, true
 			}
 		}
 	}
-	return n
+	return n, false
 }
 
 // objects lists what the tail's pages are in, newest first: the entries, and the segments that they name. Entries that have not been read are.
@@ -211,16 +220,21 @@ func runsOf(ctx context.Context, objects []*layout.Object, add func(first, last 
 		if err != nil {
 			return err
 		}
-		for i := range ix.Blocks {
-			for _, r := range ix.Blocks[i].Runs {
-				add(r.First, r.First+(r.Count-1))
-			}
-		}
-		if ix.Delta != nil {
-			for _, r := range ix.Delta.Runs {
-				add(r.First, r.First+(r.Count-1))
-			}
-		}
+		pagesIn(ix, add)
 	}
 	return nil
+}
+
+// pagesIn calls add for each run of pages that an index has, whole or as deltas.
+func pagesIn(ix *segment.Index, add func(first, last uint32)) {
+	for i := range ix.Blocks {
+		for _, r := range ix.Blocks[i].Runs {
+			add(r.First, r.First+(r.Count-1))
+		}
+	}
+	if ix.Delta != nil {
+		for _, r := range ix.Delta.Runs {
+			add(r.First, r.First+(r.Count-1))
+		}
+	}
 }

@@ -35,6 +35,7 @@ type tailReader struct {
 
 	mu    sync.Mutex
 	base  *base.Manifest          // what is below the entries, nil: nothing
+	packs *packs                  // of the base, as far as they have been read
 	kept  map[uint64]*fence.Entry // read, with their payloads
 	bytes int64
 	slots []uint64 // ascending, of entries that carry pages
@@ -74,7 +75,12 @@ func (t *tailReader) keep(e *fence.Entry) {
 func (t *tailReader) load(ctx context.Context, floor uint64) error {
 	g, gctx := errgroup.WithContext(ctx)
 	if t.head.Base != "" && !t.head.Whole && t.base == nil {
-		g.Go(func() (err error) { t.base, err = t.h.readBase(gctx, t.head); return err })
+		g.Go(func() (err error) {
+			if t.base, err = t.h.readBase(gctx, t.head); err == nil {
+				_, err = t.packsAbove(gctx, floor)
+			}
+			return err
+		})
 	}
 	if t.head.Base == "" || t.head.Tail != nil || t.base != nil {
 		g.Go(func() error { return t.readAll(gctx, floor) })

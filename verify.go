@@ -142,6 +142,11 @@ func (v *verifier) entry(ctx context.Context, key string, e *fence.Entry) error 
 			}
 		}
 	}
+	for _, p := range m.Packs() {
+		if err := v.pack(ctx, m, p); err != nil {
+			return err
+		}
+	}
 	if len(v.report.Problems) > before {
 		return nil
 	}
@@ -155,6 +160,25 @@ func (v *verifier) segment(ctx context.Context, ref segment.Ref, pageSize uint32
 	v.seen[ref.Key] = true
 	v.report.Segments++
 	return v.problem(ref.Key, v.h.eachPageOf(ctx, ref, pageSize, nil, func(uint32, []byte) error { return nil }))
+}
+
+func (v *verifier) pack(ctx context.Context, m *base.Manifest, p base.Pack) error {
+	if v.seen[p.Key] {
+		return nil
+	}
+	v.seen[p.Key] = true
+	v.report.Segments++
+	r, err := v.h.readPack(ctx, m, p)
+	if err != nil {
+		return v.problem(p.Key, err)
+	}
+	ignore := func(uint32, []byte) error { return nil }
+	for _, e := range r.entries {
+		if err := segment.EachChange(e.Header(m.PageSize), e.index, e.Payload, ignore, func(segment.Delta) error { return nil }); err != nil {
+			return v.problem(p.Key, damaged(v.h, p.Key, err))
+		}
+	}
+	return nil
 }
 
 // baseHolds restores what a base says and compares the checksum.

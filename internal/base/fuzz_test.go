@@ -18,6 +18,11 @@ func FuzzManifest(f *testing.F) {
 	}
 	f.Add(b)
 	f.Add([]byte(strings.Replace(string(b), `"format":1`, `"format":2`, 1)))
+	packed, err := packedSample().Encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(packed)
 	f.Add([]byte(`{"format":1,"levels":[[{}],[{}]]}`))
 	f.Add(b[:len(b)/2])
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -29,7 +34,7 @@ func FuzzManifest(f *testing.F) {
 			return
 		}
 		var kind *segment.KindError
-		if err := m.EachUpper(func(uint32, []byte) error { return nil }); err != nil && !errors.Is(err, base.ErrFormat) && !errors.Is(err, segment.ErrFormat) && !errors.As(err, &kind) {
+		if err := m.Upper.Each(m.PageSize, m.PageCount, func(uint32, []byte) error { return nil }); err != nil && !errors.Is(err, base.ErrFormat) && !errors.Is(err, segment.ErrFormat) && !errors.As(err, &kind) {
 			t.Fatalf("upper pages: unnamed: %v", err)
 		}
 		once, err := m.Encode()
@@ -72,7 +77,7 @@ func FuzzManifestContent(f *testing.F) {
 				t.Errorf("read: %+v", s)
 			}
 		}
-		_ = m.EachUpper(func(p uint32, page []byte) error {
+		_ = m.Upper.Each(m.PageSize, m.PageCount, func(p uint32, page []byte) error {
 			if len(page) != int(m.PageSize) {
 				t.Errorf("page %d has %d bytes", p, len(page))
 			}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -14,8 +15,11 @@ import (
 	"github.com/tonbo-go/tonbo/internal/segment"
 )
 
-// Format is the manifest's format number. Another one is refused.
-const Format = 1
+// Formats of a manifest. Another one is refused: what a reader leaves out would be missing.
+const (
+	Format       = 1 // all pages are in the levels
+	FormatPacked = 2 // there are packs above them
+)
 
 // Errors of Decode, for errors.Is.
 var (
@@ -38,6 +42,7 @@ type Manifest struct {
 	Window     int64       `json:"window,omitempty"` // seconds: how long its owner keeps old points restorable; 0: not known
 	Upper      *Upper      `json:"upper,omitempty"`
 	Labels     []Labelled  `json:"labels,omitempty"` // every labelled point of the incarnation up to Slot, oldest first
+	Packed     *Packed     `json:"packed,omitempty"`
 }
 
 // Upper is a bounded copy of pages in the levels, those that any query reads first: page 1, the schema, roots and interior pages of b-trees. A reader may ignore it.
@@ -47,21 +52,45 @@ type Upper struct {
 	Payload []byte `json:"payload"` // as that of a segment
 }
 
-// EachUpper calls fn with each page of Upper. A page's bytes are valid during the call. Errors: fn's, and those of package segment.
-func (m *Manifest) EachUpper(fn func(pgno uint32, page []byte) error) error {
-	if m.Upper == nil {
+// Each calls fn with each page, of a database of pageCount pages. A page's bytes are valid during the call. Errors: fn's, and those of package segment.
+func (u *Upper) Each(pageSize, pageCount uint32, fn func(pgno uint32, page []byte) error) error {
+	if u == nil {
 		return nil
 	}
-	sum, err := parseSum(m.Upper.Sum)
+	sum, err := parseSum(u.Sum)
 	if err != nil {
 		return err
 	}
-	h := &segment.Header{Kind: segment.KindSegment, PageSize: m.PageSize, PageCount: m.PageCount, PayloadSize: int64(len(m.Upper.Payload)), PayloadSum: sum}
-	ix, err := segment.DecodeIndex(m.Upper.Payload, h)
+	h := &segment.Header{Kind: segment.KindSegment, PageSize: pageSize, PageCount: pageCount, PayloadSize: int64(len(u.Payload)), PayloadSum: sum}
+	ix, err := segment.DecodeIndex(u.Payload, h)
 	if err != nil {
 		return err
 	}
-	return segment.EachPage(h, ix, m.Upper.Payload, fn)
+	return segment.EachPage(h, ix, u.Payload, fn)
+}
+
+// PayloadSum returns the payload's checksum.
+func (u *Upper) PayloadSum() (uint64, error) { return parseSum(u.Sum) }
+
+// Named yields the key of each object that the base names.
+func (m *Manifest) Named() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if m == nil {
+			return
+		}
+		for _, level := range m.Levels {
+			for _, s := range level {
+				if !yield(s.Key) {
+					return
+				}
+			}
+		}
+		for _, p := range m.Packs() {
+			if !yield(p.Key) {
+				return
+			}
+		}
+	}
 }
 
 // Labelled is a point that has a label.
@@ -100,7 +129,9 @@ const (
 
 // Encode returns the manifest's bytes.
 func (m *Manifest) Encode() ([]byte, error) {
-	m.Format = Format
+	if m.Format = Format; m.Packed != nil {
+		m.Format = FormatPacked
+	}
 	b, err := json.Marshal(m)
 	if err != nil {
 		return nil, err
@@ -118,8 +149,8 @@ func Decode(b []byte) (*Manifest, error) {
 	if err := json.Unmarshal(b, &m); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
 	}
-	if m.Format != Format {
-		return nil, fmt.Errorf("%w: format %d, this version reads %d: update tonbo", ErrNewer, m.Format, Format)
+	if m.Format != Format && m.Format != FormatPacked {
+		return nil, fmt.Errorf("%w: format %d, this version reads %d and %d: update tonbo", ErrNewer, m.Format, Format, FormatPacked)
 	}
 	if n := len(b) - sumSize; n < 0 || string(b[n:]) != fmt.Sprintf(sumField, xxhash.Sum64(b[:n])) {
 		return nil, fmt.Errorf("%w: its checksum does not fit", ErrFormat)
@@ -138,6 +169,9 @@ func Decode(b []byte) (*Manifest, error) {
 			}
 			last = s.Last
 		}
+	}
+	if err := m.checkPacked(); err != nil {
+		return nil, err
 	}
 	return &m, nil
 }

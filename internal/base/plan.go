@@ -16,6 +16,45 @@ type Plan struct {
 // fanIn is how many runs of a tier become one of the next: a page is rewritten once a tier, and an opening reads at most fanIn-1 runs a tier.
 const fanIn = 4
 
+// packFanIn is fanIn for packs, which weigh little beside the pages that they spare.
+const packFanIn = 8
+
+// packTier is tier for packs, by their bytes: the first one holds 16 KiB.
+func packTier(size int64) int { return max(0, bits.Len64(uint64(max(size, 1)-1))-12) / 3 }
+
+// MergePacks decides how many of the newest packs become one with fresh bytes that are to be packed: as many as is due, and then, as long as no more than budget bytes are written, until
+// most are left.
+func MergePacks(packs []Pack, fresh, budget int64, most int) int {
+	n, merge, size := len(packs), 0, fresh
+	take := func() {
+		merge++
+		size += packs[n-merge].Size
+	}
+	if fresh > 0 {
+		for again := true; again; {
+			t, same := packTier(size), 0
+			for i := n - merge - 1; i >= 0 && packTier(packs[i].Size) <= t; i-- {
+				same++
+			}
+			if again = same+1 >= packFanIn; again {
+				for range same {
+					take()
+				}
+			}
+		}
+		for n-merge+1 > MaxPacks {
+			take()
+		}
+	}
+	for merge < n && (n-merge+1 > most || merge == 0 && n > most) && size+packs[n-merge-1].Size <= budget {
+		take()
+	}
+	if fresh == 0 && merge < 2 {
+		return 0
+	}
+	return merge
+}
+
 // tier of a run by its pages: each holds fanIn times the one before, the first one 16, as much as a quiet moment merges.
 func tier(pages int) int { return max(0, bits.Len(uint(max(pages, 1)-1))-4) / 2 }
 

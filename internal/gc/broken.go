@@ -26,12 +26,14 @@ const (
 	CreateCollected   = "R5 create collected"
 	VoidCollected     = "R5 void collected"
 	NoLogGrace        = "R10 no grace for log slots"
+	PacksIgnored      = "R10 packs of a base not counted"
 )
 
 // Rules names all of them that random schedules find. ForeignByName takes a schedule by hand.
 var Rules = []string{
 	PinsBeforeHead, PinsIgnored, LabelsIgnored, HorizonNotInLog, EndBeyondAll, ChildLetsGo, MiddleLetsGo, OwnPinsIgnored, OwnPinsByName,
 	NewestNotKept, NewestBaseNotKept, HeadBeforeSlot, ClaimCollected, DeleteCollected, RewindCollected, CreateCollected, VoidCollected, NoLogGrace,
+	PacksIgnored,
 }
 
 // ForTest returns o with another floor under the grace of log slots, and with one rule broken ("": none).

@@ -6,7 +6,7 @@
 // # What is garbage
 //
 // A point stands on its entry and every entry below it, following a rewind to its target, down to the slot of the base in force there, a whole entry or the create; on that base and
-// the base's segments; and on the segments that those entries name. Needed is what these points stand on: each one from the horizon to the head, each labelled one of the live incarnation, and
+// the base's segments and packs (which are segments by their keys); and on the segments that those entries name. Needed is what these points stand on: each one from the horizon to the head, each labelled one of the live incarnation, and
 // each one that a pin names. Of the rest Collect deletes
 //
 //   - log slots below the horizon, but never a create, claim, rewind, delete or void (R5);

@@ -237,14 +237,15 @@ func (p *points) manifest(key string) (floor, error) {
 	if err != nil {
 		return floor{}, fmt.Errorf("%s/%s: %w", p.store, key, err)
 	}
-	for _, level := range m.Levels {
-		for _, s := range level {
-			p.needKey[s.Key] = true
-			if k, ok := parseObject(s.Key); ok {
-				p.own(k)
-			} else {
-				return floor{}, fmt.Errorf("%w: %s/%s names the segment %s", base.ErrFormat, p.store, key, s.Key)
-			}
+	if p.o.broken == PacksIgnored {
+		m.Packed = nil
+	}
+	for s := range m.Named() {
+		p.needKey[s] = true
+		if k, ok := parseObject(s); ok {
+			p.own(k)
+		} else {
+			return floor{}, fmt.Errorf("%w: %s/%s names the segment %s", base.ErrFormat, p.store, key, s)
 		}
 	}
 	return floor{m.Slot, m.ID}, nil

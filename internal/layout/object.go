@@ -131,6 +131,14 @@ func (o *Object) Known() *segment.Index {
 	return nil
 }
 
+// Payload returns the payload if it is in memory, else nil.
+func (o *Object) Payload() []byte {
+	if p := o.known.Load(); p != nil {
+		return p.Payload
+	}
+	return nil
+}
+
 // Index returns the object's map, reading it when that has not been done: one request, two for a large one. Concurrent callers share it.
 func (o *Object) Index(ctx context.Context) (*segment.Index, error) {
 	p, err := o.part(ctx)

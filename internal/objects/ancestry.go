@@ -331,11 +331,9 @@ func (w *walk) base(ctx context.Context, key string) (*base.Manifest, error) {
 	if err := w.add(key, ""); err != nil {
 		return nil, err
 	}
-	for _, level := range m.Levels {
-		for _, s := range level {
-			if err := w.add(s.Key, ""); err != nil {
-				return nil, err
-			}
+	for s := range m.Named() {
+		if err := w.add(s, ""); err != nil {
+			return nil, err
 		}
 	}
 	return m, nil

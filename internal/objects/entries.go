@@ -146,7 +146,7 @@ func (x *exchange) mayName(key string) error {
 // segment checks an upload before its entry.
 func (x *exchange) segment(body []byte) error {
 	generation, nonce, ok := strings.Cut(x.at.rest, "-")
-	if h, _, err := segment.DecodeHeader(body); err != nil || h.Kind != segment.KindSegment || !ok || len(nonce) != 32 {
+	if h, _, err := segment.DecodeHeader(body); err != nil || h.Kind != segment.KindSegment && h.Kind != segment.KindPack || !ok || len(nonce) != 32 {
 		return refuse("it is no segment")
 	}
 	_, err := x.live(generation)
@@ -167,11 +167,9 @@ func (x *exchange) base(body []byte) error {
 	if m.ID != fence.ID(head.id).String() {
 		return refuse("it is another database's base")
 	}
-	for _, level := range m.Levels {
-		for _, s := range level {
-			if err := x.mayName(s.Key); err != nil {
-				return err
-			}
+	for s := range m.Named() {
+		if err := x.mayName(s); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -166,7 +166,7 @@ func TestUnknownVersionKindOrFlagFailsClosed(t *testing.T) {
 	if _, _, err := segment.DecodeHeader(change(8, 2)); !errors.As(err, &version) || version.Version != 2 || !strings.Contains(err.Error(), "update") {
 		t.Errorf("version 2: %v", err)
 	}
-	for _, kind := range []byte{0, 9, 15, 17, 255} {
+	for _, kind := range []byte{0, 9, 15, 18, 255} {
 		var unknown *segment.KindError
 		if _, _, err := segment.DecodeHeader(change(10, kind)); !errors.As(err, &unknown) || unknown.Kind != uint64(kind) {
 			t.Errorf("kind %d: %v", kind, err)

@@ -106,6 +106,9 @@ type Delta struct {
 	ops  []byte
 }
 
+// Size is how many bytes of memory the delta refers to.
+func (d Delta) Size() int { return len(d.ops) }
+
 const (
 	deltaHead = 1 + sumSize                     // bytes that a page takes in a block of deltas beside its operations, at least
 	deltaRoom = binary.MaxVarintLen32 + sumSize // and at most

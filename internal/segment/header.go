@@ -7,7 +7,7 @@ package segment
 // Kind tells what an object is.
 type Kind uint8
 
-// Kinds of log entries (DESIGN 3), and the kind of a segment. Other values fail closed.
+// Kinds of log entries (DESIGN 3), and the kinds of segments and packs. Other values fail closed.
 const (
 	KindCreate  Kind = 1
 	KindClaim   Kind = 2
@@ -18,6 +18,7 @@ const (
 	KindDelete  Kind = 7
 	KindVoid    Kind = 8
 	KindSegment Kind = 16
+	KindPack    Kind = 17
 )
 
 // Flags of a header.
@@ -32,14 +33,14 @@ const (
 	flagUsage Flags = 1 << 2
 )
 
-// Header is what every object begins with. In segments the fields from Prev to Usage are zero.
+// Header is what every object begins with. In segments and packs the fields from Prev to Usage are zero.
 type Header struct {
 	Kind       Kind
 	Flags      Flags
 	ID         [16]byte // incarnation
 	Generation uint64   // slot of the claim, rewind or create that its writer owns
-	Slot       uint64   // entry: its slot; segment: the newest slot whose pages it holds (for an upload before its entry: the slot aimed at)
-	From       uint64   // segment: the oldest slot whose pages it holds
+	Slot       uint64   // entry: its slot; segment, pack: the newest slot whose pages it holds (for an upload before its entry: the slot aimed at)
+	From       uint64   // segment, pack: the oldest slot whose pages it holds
 	Nonce      [16]byte // random
 	Time       int64    // wall clock of the writer, Unix nanoseconds
 	PageSize   uint32   // bytes, 512 to 65536; 0 in void entries
@@ -57,7 +58,7 @@ type Header struct {
 	Usage   *Usage   // running totals; nil: not recorded
 
 	PayloadSize int64  // bytes after the header
-	PayloadSum  uint64 // checksum of the payload's index, which holds the checksum of each block
+	PayloadSum  uint64 // checksum of the payload's index, which holds the checksum of each block (pack: of each payload)
 }
 
 // Source names the point that a fork starts from.

@@ -30,8 +30,11 @@ const (
 const knownFlags = FlagFrozen | FlagWhole
 
 func (k Kind) known() bool {
-	return k >= KindCreate && k <= KindVoid || k == KindSegment
+	return k >= KindCreate && k <= KindVoid || k.stored()
 }
+
+// stored tells whether such an object is no entry of a log, but holds pages for one.
+func (k Kind) stored() bool { return k == KindSegment || k == KindPack }
 
 // String returns the name of the kind in docs/format.md.
 func (k Kind) String() string {
@@ -39,6 +42,8 @@ func (k Kind) String() string {
 	switch {
 	case k == KindSegment:
 		return "segment"
+	case k == KindPack:
+		return "pack"
 	case k.known():
 		return names[k]
 	}
@@ -247,15 +252,15 @@ func (h *Header) check() error {
 		return fmt.Errorf("unknown flags %#x", uint16(h.Flags))
 	case h.PageSize != 0 && (h.PageSize > MaxPageSize || !ValidPageSize(int(h.PageSize))):
 		return fmt.Errorf("page size %d is not a power of two from %d to %d", h.PageSize, MinPageSize, MaxPageSize)
-	case h.PageSize == 0 && (h.PageCount != 0 || h.PayloadSize != 0 || h.Kind == KindSegment):
+	case h.PageSize == 0 && (h.PageCount != 0 || h.PayloadSize != 0 || h.Kind.stored()):
 		return fmt.Errorf("pages without a page size")
 	case h.PayloadSize < 0 || h.PayloadSize > MaxPayload || h.PayloadSize > 0 && h.PayloadSize < minPayload:
 		return fmt.Errorf("payload of %d bytes, which is not 0 and not from %d to %d", h.PayloadSize, minPayload, int64(MaxPayload))
 	case h.PayloadSize == 0 && h.PayloadSum != 0:
 		return fmt.Errorf("a checksum of no payload")
-	case h.PayloadSize == 0 && (h.Kind == KindSegment || h.Flags&FlagWhole != 0 && h.PageCount != 0):
+	case h.PayloadSize == 0 && (h.Kind.stored() || h.Flags&FlagWhole != 0 && h.PageCount != 0):
 		return fmt.Errorf("no payload where pages must be")
-	case h.Kind == KindSegment && (h.From > h.Slot || h.Prev != 0 || h.Base != "" || h.Horizon != 0 || h.To != 0 || h.Label != "" || h.Owner != "" || h.Tail != nil || h.Source != nil || h.Usage != nil):
+	case h.Kind.stored() && (h.From > h.Slot || h.Prev != 0 || h.Base != "" || h.Horizon != 0 || h.To != 0 || h.Label != "" || h.Owner != "" || h.Tail != nil || h.Source != nil || h.Usage != nil):
 		return fmt.Errorf("a field of entries, or a slot range that ends before it begins")
 	case len(h.Tail) > MaxTail:
 		return fmt.Errorf("tail of %d slots, at most %d", len(h.Tail), MaxTail)

@@ -75,7 +75,7 @@ type footer struct {
 
 func (f footer) indexSize() int64 { return f.payload - footerSize - f.index }
 
-func appendFooter(dst []byte, f footer) []byte {
+func appendFooter(dst []byte, magic string, f footer) []byte {
 	le := binary.LittleEndian
 	start := len(dst)
 	dst = le.AppendUint64(dst, uint64(f.payload))
@@ -83,12 +83,12 @@ func appendFooter(dst []byte, f footer) []byte {
 	dst = le.AppendUint64(dst, f.sum)
 	dst = le.AppendUint16(dst, Version)
 	dst = le.AppendUint16(dst, 0)
-	dst = append(dst, footerMagic...)
+	dst = append(dst, magic...)
 	return le.AppendUint64(dst, xxhash.Sum64(dst[start:]))
 }
 
-// decodeFooter reads the footer at the end of b.
-func decodeFooter(b []byte) (f footer, err error) {
+// decodeFooter reads the footer at the end of b, which tells by its magic what it is the end of.
+func decodeFooter(b []byte, magic string) (f footer, err error) {
 	if len(b) < footerSize {
 		return f, damaged("ends within the footer")
 	}
@@ -96,7 +96,7 @@ func decodeFooter(b []byte) (f footer, err error) {
 	c := cursor{b: b}
 	f.payload, f.index, f.sum = int64(c.u64()), int64(c.u64()), c.u64()
 	version, zero := c.u16(), c.u16()
-	if string(c.bytes(4)) != footerMagic {
+	if string(c.bytes(4)) != magic {
 		return f, damaged("does not end as a tonbo object with pages")
 	}
 	if c.u64() != xxhash.Sum64(b[:footerSize-sumSize]) {
@@ -123,7 +123,7 @@ func DecodeIndex(payload []byte, h *Header) (*Index, error) {
 	if h.PayloadSize == 0 {
 		return &Index{PageSize: int(h.PageSize)}, nil
 	}
-	f, err := decodeFooter(payload)
+	f, err := decodeFooter(payload, footerMagic)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func DecodeIndexTail(tail []byte, objectSize int64) (ix *Index, payloadStart, ne
 	case len(tail) < footerSize:
 		return nil, 0, footerSize, nil
 	}
-	f, err := decodeFooter(tail)
+	f, err := decodeFooter(tail, footerMagic)
 	if err != nil {
 		return nil, 0, 0, err
 	}

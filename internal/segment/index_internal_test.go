@@ -23,7 +23,7 @@ func (ix *Index) tail(payloadStart int64) (tail []byte, objectSize int64) {
 	}
 	tail = append(appendIndexHead(nil, ix.PageSize, len(ix.Blocks), runs, len(ix.Refs)), records...)
 	f := footer{payload: end + int64(len(tail)) + footerSize, index: end, sum: xxhash.Sum64(tail)}
-	return appendFooter(tail, f), payloadStart + f.payload
+	return appendFooter(tail, footerMagic, f), payloadStart + f.payload
 }
 
 func TestOffsetsBeyond4GiB(t *testing.T) {
@@ -117,7 +117,7 @@ func TestFooterOutOfBoundsIsRefused(t *testing.T) {
 		"payload too large":        {payload: MaxPayload + 1, index: MaxPayload - 1000},
 		"negative payload":         {payload: -1},
 	} {
-		tail := appendFooter(make([]byte, 100), f)
+		tail := appendFooter(make([]byte, 100), footerMagic, f)
 		if _, _, need, err := DecodeIndexTail(tail, f.payload+minHeader); !errors.Is(err, ErrFormat) || need != 0 {
 			t.Errorf("%s: needs %d, %v", name, need, err)
 		}

@@ -237,6 +237,6 @@ func (w *Writer) Finish() (payload []byte, sum uint64, err error) {
 			return nil, 0, w.fail(fmt.Errorf("finish payload: %w", err))
 		}
 	}
-	w.payload = appendFooter(w.payload, f)
+	w.payload = appendFooter(w.payload, footerMagic, f)
 	return w.payload, sum, nil
 }

@@ -3,6 +3,8 @@ package sim
 import (
 	"encoding/binary"
 	"fmt"
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/tonbo-go/tonbo/fence"
@@ -267,16 +269,32 @@ func (s *state) walk(name string, at, e *parts, outermost bool) error {
 	if err != nil || m == nil {
 		return err
 	}
-	for _, level := range m.manifest.Levels {
-		for _, seg := range level {
-			p, err := s.object(seg.Key)
-			if err != nil {
-				return err
-			}
-			s.pages = s.pages.over(p.pages)
+	for key := range newestFirst(m.manifest) {
+		p, err := s.object(key)
+		if err != nil {
+			return err
 		}
+		s.pages = s.pages.over(p.pages)
 	}
 	return nil
+}
+
+// newestFirst yields the keys of what a base names.
+func newestFirst(m *base.Manifest) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, p := range slices.Backward(m.Packs()) {
+			if !yield(p.Key) {
+				return
+			}
+		}
+		for _, level := range m.Levels {
+			for _, s := range level {
+				if !yield(s.Key) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // checkPages holds every point that must be there against the truth.

@@ -45,17 +45,13 @@ func (o *own) took() {
 		at := o.Slot()
 		if o.based != nil {
 			kept := map[string]bool{}
-			for _, level := range b.m.Levels {
-				for _, s := range level {
-					kept[s.Key] = true
-				}
+			for key := range b.m.Named() {
+				kept[key] = true
 			}
 			o.lapse(o.based.key, at)
-			for _, level := range o.based.m.Levels {
-				for _, s := range level {
-					if !kept[s.Key] {
-						o.lapse(s.Key, at)
-					}
+			for key := range o.based.m.Named() {
+				if !kept[key] {
+					o.lapse(key, at)
 				}
 			}
 		}
@@ -151,11 +147,23 @@ func (a *actor) build(o *own) {
 	b.m = &base.Manifest{
 		ID: o.ID().String(), Generation: o.Generation(), Slot: b.covers, PageSize: pageSize, PageCount: numPages, Checksum: base.SumString(1),
 	}
-	top := st.pages
+	top, packed := st.pages, false
 	if old := w.at(o.Base()); old != nil && w.chance(2) {
-		top, b.m.Levels = st.above, w.parts(old).manifest.Levels
+		m := w.parts(old).manifest
+		top, b.m.Levels, b.m.Packed = st.above, m.Levels, m.Packed
+		packed = m.ID == b.m.ID && m.Slot < b.covers && (m.Packed != nil || w.chance(2)) // a base that packs keeps packs
+		if m.Packed != nil && (!packed || len(m.Packed.Packs) == base.MaxPacks) {
+			top, packed, b.m.Levels, b.m.Packed = st.pages, false, nil, nil
+		} else if packed && top != (content{}) {
+			p := base.Packed{PageCount: numPages}
+			p.Slot, _ = m.LevelsAt()
+			key, body, s := w.segment(o, top) // what is in a pack is no matter here: who reads it, or collects, goes by its name
+			b.fresh[key] = body
+			p.Packs = append(slices.Clone(m.Packs()), base.Pack{Key: key, From: b.covers, Slot: b.covers, Entries: 1, Pages: s.Pages, Size: s.Size})
+			b.m.Packed = &p
+		}
 	}
-	if top != (content{}) {
+	if top != (content{}) && !packed {
 		key, body, s := w.segment(o, top)
 		b.fresh[key] = body
 		b.m.Levels = append([][]base.Segment{{s}}, b.m.Levels...)
@@ -184,11 +192,9 @@ func (b *prepared) keys() []string {
 func (a *actor) upload(b *prepared) bool {
 	var err error
 	a.call(func(ctx context.Context) {
-		for _, level := range b.m.Levels {
-			for _, s := range level {
-				if body := b.fresh[s.Key]; body != nil && err == nil {
-					err = a.put(ctx, s.Key, body)
-				}
+		for key := range b.m.Named() {
+			if body := b.fresh[key]; body != nil && err == nil {
+				err = a.put(ctx, key, body)
 			}
 		}
 		if err == nil {

@@ -88,10 +88,8 @@ func (a *actor) snapshot(name string) *snapshot {
 		if err != nil {
 			return nil
 		}
-		for _, level := range m.Levels {
-			for _, seg := range level {
-				s.places = append(s.places, place{key: seg.Key})
-			}
+		for key := range newestFirst(m) {
+			s.places = append(s.places, place{key: key})
 		}
 	}
 	return s
