@@ -39,7 +39,7 @@ type outage struct {
 }
 
 // newOutage is a database with the schema, acknowledged.
-func newOutage(ctx context.Context, base string, seed uint64, break_ func(*tonbotest.Disk)) (*outage, error) {
+func newOutage(ctx context.Context, base string, seed uint64, spoil func(*tonbotest.Disk)) (*outage, error) {
 	w := &outage{dir: filepath.Join(base, fmt.Sprint(seed)), inner: mem.New("test"), aside: map[string][]byte{}}
 	rng := rand.New(rand.NewPCG(seed, 1))
 	mode := []string{"full", "full", "normal", "extra", "off"}[rng.IntN(5)]
@@ -55,8 +55,8 @@ func newOutage(ctx context.Context, base string, seed uint64, break_ func(*tonbo
 	if w.disk, err = tonbotest.NewDisk(w.dir); err != nil {
 		return nil, err
 	}
-	if break_ != nil {
-		break_(w.disk)
+	if spoil != nil {
+		spoil(w.disk)
 	}
 	w.did = append(w.did, mode)
 	err = func() error {
@@ -199,9 +199,9 @@ func (w *outage) prefix(found []commit) error {
 	return nil
 }
 
-// outages lives a life by a seed. break_, when set, breaks the disk.
-func outages(ctx context.Context, base string, seed uint64, break_ func(*tonbotest.Disk)) (w *outage, err error) {
-	w, err = newOutage(ctx, base, seed, break_)
+// outages lives a life by a seed. spoil, when set, breaks the disk.
+func outages(ctx context.Context, base string, seed uint64, spoil func(*tonbotest.Disk)) (w *outage, err error) {
+	w, err = newOutage(ctx, base, seed, spoil)
 	if w != nil && w.disk != nil {
 		defer func() {
 			w.off()

@@ -72,9 +72,11 @@ func (w *simWorld) step() error {
 			if w.impatient != nil {
 				w.impatient()
 			}
-			if err == nil && m.dead {
-				err = w.crash(m)
+			if err == nil && m.down() {
+				return w.crash(m)
 			}
+			m.disk.Restart()
+			m.cut = 0
 			return err
 		}
 	}
@@ -127,7 +129,7 @@ func (w *simWorld) acknowledged(name string, h *simHandle, list []commit) error 
 		return broke("%s: %v is acknowledged, and so was %v", name, list, n.acked)
 	}
 	w.n.acks++
-	n.acked = slices.Clone(list)
+	n.acked, h.shipped = slices.Clone(list), len(list)
 	return nil
 }
 
@@ -190,13 +192,12 @@ func (w *simWorld) compact(m *simMachine, name string) error {
 func (w *simWorld) leave(m *simMachine, name string) error {
 	w.weather(m, true)
 	h := m.dbs[name]
-	list, over := h.list, h.db.Err() != nil
+	list, unshipped := h.list, len(h.list) > h.shipped
 	gen := h.db.Status().Generation
 	delete(m.dbs, name)
 	err := h.db.Close()
 	w.log("m%d closes %s %d: %s", m.n, name, gen, outcome(err))
-	if n := w.names[name]; err == nil && !over && len(list) > len(n.acked) {
-		// It may have been fenced meanwhile with nothing of its own to ship: then all it has is acknowledged.
+	if n := w.names[name]; err == nil && unshipped { // without, it may have been fenced long ago, and lost nothing
 		if got, gone, terr := w.truth(name); terr != nil || gone || !begins(got, list) {
 			return broke("m%d closed %s with %v, the remote has %v (gone %v, %v)", m.n, name, list, got, gone, terr)
 		}
@@ -239,12 +240,19 @@ func (w *simWorld) open(m *simMachine, name string) error {
 func (w *simWorld) opened(m *simMachine, name string, h *simHandle) error {
 	list, err := w.found(h.db)
 	if err != nil {
-		if m.dead || h.db.Err() != nil {
+		if m.down() || h.db.Err() != nil {
 			return nil
 		}
 		return w.unreadable("m%d opened %s", m.n, name, err)
 	}
-	h.list = list
+	h.list, h.shipped = list, len(list)
+	if len(list) > len(w.names[name].acked) { // local commits that were kept are among them, perhaps
+		got, _, err := w.truth(name)
+		if err != nil {
+			return err
+		}
+		h.shipped = min(len(list), len(got))
+	}
 	return w.check(name, fmt.Sprintf("m%d opens", m.n), list)
 }
 
@@ -444,9 +452,8 @@ func (w *simWorld) collect(m *simMachine, name string) error {
 	if err != nil {
 		return err
 	}
-	r, err := c.Collect(w.op, name, tonbo.CollectOptions{Grace: time.Minute})
+	_, err = c.Collect(w.op, name, tonbo.CollectOptions{Grace: time.Minute})
 	w.log("m%d collects %s: %s", m.n, name, outcome(err))
-	_ = r
 	return nil
 }
 

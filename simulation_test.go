@@ -88,12 +88,17 @@ type simMachine struct {
 	store *tonbotest.Store
 	dbs   map[string]*simHandle
 	dead  bool // in the middle of a step
+	cut   int  // the change of a file at which it loses its power; 0: none
 }
 
-// simHandle is an open database. list is what it holds.
+// down tells whether m has died in the middle of a step.
+func (m *simMachine) down() bool { return m.dead || m.cut > 0 && m.disk.Changes() >= m.cut }
+
+// simHandle is an open database.
 type simHandle struct {
-	db   *tonbo.DB
-	list []commit
+	db      *tonbo.DB
+	list    []commit // what it holds
+	shipped int      // how many of these the remote has had
 }
 
 // simName is what is known of a name.
@@ -172,14 +177,19 @@ func (w *simWorld) log(format string, args ...any) {
 	w.trace = append(w.trace, fmt.Sprintf("%d: ", w.steps)+fmt.Sprintf(format, args...))
 }
 
-var simNonce = regexp.MustCompile(`[0-9a-f]{6,}`)
+var simNonce = regexp.MustCompile(`[0-9a-f]{17,}`) // slots are not among them
 
-// weather makes requests of m fail, as the seed and the request say: the same step meets the same faults, whoever of its goroutines comes first. deadly: m may die of it.
+// weather makes requests of m fail, as the seed and the request say: the same step meets the same faults, whoever of its goroutines comes first. It may die of them. holds: some are applied later.
 func (w *simWorld) weather(m *simMachine, holds bool) {
 	m.store.Heal()
 	w.op, w.impatient = context.WithTimeout(w.ctx, 30*time.Second)
 	if w.breaks.store != nil {
 		w.breaks.store(m.store)
+	}
+	if w.rng.IntN(8) == 0 {
+		n := w.rng.IntN(1 << w.rng.IntN(7))
+		m.disk.Cut(n)
+		m.cut = m.disk.Changes() + n
 	}
 	if w.rng.IntN(5) < 3 {
 		return
@@ -196,10 +206,11 @@ func (w *simWorld) weather(m *simMachine, holds bool) {
 		h := fnv.New64a()
 		fmt.Fprint(h, salt, k, seen[k])
 		r := rand.New(rand.NewPCG(h.Sum64(), 0))
-		if r.IntN(100) >= chance {
+		log := op == tonbotest.Create && strings.Contains(key, "/log/") // one after the other, whatever else is on its way
+		if r.IntN(100) >= chance && !(dies && log && r.IntN(3) == 0) {
 			return tonbotest.Pass
 		}
-		if dies && r.IntN(2) == 0 {
+		if dies && log {
 			m.dead = true
 			m.disk.Cut(0)
 			return []tonbotest.Fault{tonbotest.Lose, tonbotest.DropAnswer}[r.IntN(2)]
@@ -224,7 +235,7 @@ func (w *simWorld) off(m *simMachine) {
 	}
 	clear(m.dbs)
 	m.store.Heal()
-	m.dead = false
+	m.dead, m.cut = false, 0
 }
 
 // crash is a death of m and its return.
@@ -326,10 +337,11 @@ func simulate(t *testing.T, seed uint64, breaks simBreak) (w *simWorld, err erro
 func inBubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	warmUp(t)
+	defer func() { // encoders rest in pools, and what was made in a bubble cannot be used outside of it: pools are empty after two collections
+		runtime.GC()
+		runtime.GC()
+	}()
 	synctest.Test(t, f)
-	// Encoders rest in pools, and what was made in a bubble cannot be used outside of it: pools are empty after two collections.
-	runtime.GC()
-	runtime.GC()
 }
 
 // warmUp makes what the process has once before any bubble: what is begun in one cannot be used in another.
@@ -367,6 +379,9 @@ func librarySimulation(t *testing.T) {
 			t.Log(strings.Join(w.trace, "\n"))
 		}
 		n.add(w.n)
+		if seed%1000 == 0 {
+			t.Logf("up to seed %d: %+v", seed, n)
+		}
 	}
 	t.Logf("%d seeds, %d goroutines at the end: %+v", seeds-from+1, runtime.NumGoroutine(), n)
 }

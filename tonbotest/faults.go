@@ -15,11 +15,11 @@ type Fault string
 
 // The faults that a script picks from. See the methods of [Store] of these names.
 const (
-	Pass       Fault = ""            // none
+	Pass       Fault = ""            // nothing
 	Fail       Fault = "fail"        // with status 503, which says nothing about the outcome
-	Lose       Fault = "lose"        //
-	DropAnswer Fault = "drop answer" //
-	Hold       Fault = "hold"        //
+	Lose       Fault = "lose"        // it never arrives
+	DropAnswer Fault = "drop answer" // it is done, and nobody is told
+	Hold       Fault = "hold"        // it is done when the test says so
 	Truncate   Fault = "truncate"    // of a Get; of other calls: none
 	FlipBit    Fault = "flip a bit"  // likewise
 )
