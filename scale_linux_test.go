@@ -182,10 +182,16 @@ func TestManyIdleDatabasesInOneProcess(t *testing.T) {
 	active := dbs[:n/10]
 	var mu sync.Mutex
 	var took []time.Duration
-	var wg sync.WaitGroup
+	var wg, ready sync.WaitGroup
+	ready.Add(len(active))
 	for i, db := range active {
 		db.SetMaxIdleConns(1) // it keeps its connection
 		wg.Go(func() {
+			if err := db.PingContext(ctx); err != nil { // the connection is made
+				t.Error(err)
+			}
+			ready.Done()
+			ready.Wait()
 			next := time.Now().Add(time.Duration(i) * time.Second / time.Duration(len(active)))
 			for k := range rounds {
 				time.Sleep(time.Until(next))
