@@ -59,6 +59,8 @@ type request struct {
 type passing struct {
 	request
 	sent, got atomic.Int64
+	whole     chan struct{} // closed when its body has gone up, or will not
+	next      time.Time     // when the next one on the connection began, zero: not yet; guarded by proxy.mu
 }
 
 func startProxy(to string, l line) (*proxy, error) {
@@ -124,12 +126,18 @@ func (p *proxy) serve(client *net.TCPConn) {
 // requests passes requests on, one after the other: an HTTP/1.1 client waits for the answer.
 func (p *proxy) requests(client, server *net.TCPConn, asked chan<- *passing) {
 	r := bufio.NewReaderSize(client, 16<<10)
+	last := &passing{}
 	for {
 		h, err := readHead(r)
 		if err != nil {
 			return
 		}
-		q := &passing{request: request{kind: kindOf(h), path: h.target, begin: time.Now()}}
+		q := &passing{request: request{kind: kindOf(h), path: h.target}, whole: make(chan struct{})}
+		p.mu.Lock()
+		q.begin = time.Now()
+		last.next = q.begin
+		p.mu.Unlock()
+		last = q
 		if !p.wait(p.delay) {
 			return
 		}
@@ -138,10 +146,12 @@ func (p *proxy) requests(client, server *net.TCPConn, asked chan<- *passing) {
 		case <-p.ctx.Done():
 			return
 		}
-		if _, err := server.Write(h.raw); err != nil {
-			return
+		_, err = server.Write(h.raw)
+		if err == nil {
+			err = p.body(r, client, server, h, &p.up, &q.sent)
 		}
-		if err := p.body(r, client, server, h, &p.up, &q.sent); err != nil {
+		close(q.whole)
+		if err != nil {
 			return
 		}
 	}
@@ -166,8 +176,17 @@ func (p *proxy) answers(server, client *net.TCPConn, asked <-chan *passing) {
 				h.length, h.chunked = 0, false
 			}
 			err = p.body(r, server, client, h, &p.down, &q.got)
-			q.up, q.down, q.end = q.sent.Load(), q.got.Load(), time.Now()
+			select {
+			case <-q.whole: // it is counted after it was written, perhaps after the answer
+			case <-p.ctx.Done():
+				return
+			}
+			q.up, q.down = q.sent.Load(), q.got.Load()
 			p.mu.Lock()
+			q.end = time.Now()
+			if !q.next.IsZero() { // the client had its answer before
+				q.end = q.next.Add(-1)
+			}
 			p.log = append(p.log, q.request)
 			p.mu.Unlock()
 			if err != nil {
