@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -27,7 +28,8 @@ func TestObjectsOfANewerVersionAreRefusedAndLeftAlone(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no golden remotes (%v)", err)
 	}
-	newFormat := func(b []byte) []byte { return bytes.Replace(b, []byte(`"format":1`), []byte(`"format":9`), 1) }
+	format := regexp.MustCompile(`"format":[0-9]+`)
+	newFormat := func(b []byte) []byte { return format.ReplaceAllLiteral(b, []byte(`"format":99`)) }
 	newKind := func(b []byte) []byte {
 		return bytes.Replace(b, []byte(`"kind":"`), []byte(`"kind":"un`), 1)
 	}
