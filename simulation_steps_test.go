@@ -108,7 +108,7 @@ func (w *simWorld) write(m *simMachine, name string) error {
 			tx.Commit()
 		}
 	}
-	c := commit{len(h.list) + 1, h.db.Status().Generation}
+	c := commit{len(h.list) + 1, uint64(w.steps)} // which rises along forks, too, as generations do not
 	list := append(slices.Clone(h.list), c)
 	n.learn(list)
 	err := step(h.db.DB, c, false)
@@ -556,7 +556,7 @@ func (w *simWorld) finish() error {
 		h := &simHandle{db: db}
 		if err = w.opened(m, name, h); err == nil {
 			if len(h.list) > 0 {
-				err = step(db.DB, commit{len(h.list) + 1, db.Status().Generation}, false)
+				err = step(db.DB, commit{len(h.list) + 1, uint64(w.steps)}, false)
 			}
 			if err == nil {
 				err = db.Synced(w.ctx)
