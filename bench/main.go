@@ -1,116 +1,58 @@
+// Command bench runs the benchmarks beside tonbo's peers, which are in the module bench/peers: its arguments are theirs.
+//
+//	go run ./bench -list
+//
+// The peers' module is built into a temporary directory, and run where this command was called.
 package main
 
 import (
-	"context"
-	"flag"
+	"errors"
 	"fmt"
-	"log/slog"
 	"os"
+	"os/exec"
 	"os/signal"
-	"regexp"
-	"runtime/pprof"
-	"time"
+	"path/filepath"
+	"strings"
 )
 
-// workload is one thing that is measured.
-type workload struct {
-	name, about string
-	run         func(ctx context.Context, e *env) error
-}
-
-// workloads in the order in which they are run.
-var workloads = []workload{
-	{"coldstart", "open on a new machine and read one row by its key, by size", coldStart},
-	{"fork", "make a database that begins as another one is, by size", fork},
-	{"forks", "twenty forks of one database on one machine read the same part", forks},
-	{"step", "commit 1 kB and wait until the remote has it", step},
-	{"resume", "open on a new machine, commit, and wait until the remote has it", resume},
-	{"local", "commit as fast as it goes while shipping goes on", local},
-	{"many", "16 databases in one process, each stepping flat out", many},
-	{"settled", "what a thousand steps leave in the bucket", settled},
-	{"idle", "many databases open in one process, none in use", idle},
-	{"hydrate", "bring every page of a database to a new machine", hydrate},
-}
-
 func main() {
-	if err := run(); err != nil {
+	code, err := run(os.Args[1:])
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
+		code = 1
 	}
+	os.Exit(code)
 }
 
-func run() error {
-	var s settings
-	only := flag.String("run", "", "`regexp` of the workloads to run")
-	list := flag.Bool("list", false, "list the workloads and end")
-	over := flag.String("line", "", "`regexp` of the lines to run over, such as '^0 ms$'")
-	flag.IntVar(&s.rounds, "n", 5, "rounds of which medians are taken")
-	flag.BoolVar(&s.small, "small", false, "small sizes: it all works, the figures say nothing")
-	flag.BoolVar(&s.large, "large", false, "10 GB as well (30 GB of disk)")
-	flag.BoolVar(&s.peers, "peers", true, "measure peers beside it")
-	flag.StringVar(&s.out, "out", "", "`directory` for results.txt, results.json and a plot for each workload")
-	profile := flag.String("cpuprofile", "", "write a CPU profile to `file`; samples of what is measured carry the label system")
-	flag.Parse()
-	pattern, err := regexp.Compile(*only)
+func run(args []string) (code int, err error) {
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
-		return err
+		return 0, fmt.Errorf("find the module (run it in a clone of tonbo): %w", err)
 	}
-	if s.line, err = regexp.Compile(*over); err != nil {
-		return err
+	dir := filepath.Join(strings.TrimSpace(string(root)), "bench", "peers")
+	if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
+		return 0, fmt.Errorf("run it in a clone of tonbo: %w", err)
 	}
-	if flag.NArg() > 0 || s.rounds < 1 {
-		flag.Usage()
-		return fmt.Errorf("bad arguments")
-	}
-	if *list {
-		for _, w := range workloads {
-			fmt.Printf("%-12s %s\n", w.name, w.about)
-		}
-		return nil
-	}
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // peers tell much
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	e, err := newEnv(ctx, s)
+	tmp, err := os.MkdirTemp("", "tonbo-bench-")
 	if err != nil {
-		return err
+		return 0, err
 	}
-	defer e.close()
-	if *profile != "" {
-		f, err := os.Create(*profile)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	bin := filepath.Join(tmp, "bench.exe")
+	if err := attached(exec.Command("go", "-C", dir, "build", "-o", bin, ".")).Run(); err != nil {
+		return 0, fmt.Errorf("build %s: %w", dir, err)
 	}
-	for _, w := range workloads {
-		if !pattern.MatchString(w.name) {
-			continue
-		}
-		e.name, e.cond = w.name, conditionsNow()
-		e.logf("%s", w.about)
-		begin := time.Now()
-		if err := w.run(ctx, e); err != nil {
-			e.report.Failed = append(e.report.Failed, fmt.Sprintf("%s: %v", w.name, err))
-			e.logf("FAILED: %v", err)
-		}
-		e.report.Took = append(e.report.Took, took{w.name, time.Since(begin).Seconds()})
-		if ctx.Err() != nil {
-			break
-		}
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // the benchmarks get it too, and tidy up
+	var failed *exec.ExitError
+	if err := attached(exec.Command(bin, args...)).Run(); errors.As(err, &failed) {
+		return failed.ExitCode(), nil
+	} else if err != nil {
+		return 0, err
 	}
-	e.report.text(os.Stdout)
-	if s.out != "" {
-		if err := e.report.write(s.out); err != nil {
-			return err
-		}
-	}
-	if n := len(e.report.Failed); n > 0 {
-		return fmt.Errorf("%d workloads failed", n)
-	}
-	return nil
+	return 0, nil
+}
+
+func attached(c *exec.Cmd) *exec.Cmd {
+	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
+	return c
 }

@@ -1,4 +1,4 @@
-module github.com/tonbo-go/tonbo/bench
+module github.com/tonbo-go/tonbo/bench/peers
 
 go 1.26.0
 
@@ -66,4 +66,4 @@ require (
 	modernc.org/memory v1.12.1 // indirect
 )
 
-replace github.com/tonbo-go/tonbo => ../
+replace github.com/tonbo-go/tonbo => ../../

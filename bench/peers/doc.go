@@ -1,10 +1,10 @@
 // Command bench measures tonbo side by side with what one would use instead, on this machine, in one run, and writes what it measured as a table (text), as
 // JSON, and as plots (SVG):
 //
-//	go -C bench run .                        # every workload, 1 GB at most: about half an hour on 2 cores
-//	go -C bench run . -list                  # what there is
-//	go -C bench run . -run 'hydrate|cold'    # some
-//	go -C bench run . -small -n 1            # all of it in seconds, with sizes that say nothing
+//	go run ./bench                        # every workload, 1 GB at most: about half an hour on 2 cores
+//	go run ./bench -list                  # what there is
+//	go run ./bench -run 'hydrate|cold'    # some
+//	go run ./bench -small -n 1            # all of it in seconds, with sizes that say nothing
 //
 // It is a module of its own, so that the peers (litestream, modernc.org/sqlite, and with cgo mattn/go-sqlite3) are no dependencies of the library.
 //
