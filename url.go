@@ -2,6 +2,7 @@ package tonbo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -54,7 +55,7 @@ func openStore(ctx context.Context, o Options) (remote.Store, error) {
 func parseURL(ctx context.Context, o Options) (remote.Store, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil {
-		return nil, fmt.Errorf("remote URL: %w", err)
+		return nil, errors.New("the remote URL does not parse: want s3://bucket/prefix, file:///dir, mem://name, https://host or unix:///socket") // it may hold a secret
 	}
 	switch u.Scheme {
 	case "s3":
@@ -79,5 +80,5 @@ func parseURL(ctx context.Context, o Options) (remote.Store, error) {
 	case "http", "https", "unix":
 		return gateway.Open(o.URL, gateway.Options{APIKey: o.APIKey, Token: o.Token, Logger: o.Logger})
 	}
-	return nil, fmt.Errorf("remote URL %q: want s3://bucket/prefix, file:///dir, mem://name, https://host or unix:///socket", u.Redacted())
+	return nil, fmt.Errorf("remote URL: scheme %q, host %q: want s3://bucket/prefix, file:///dir, mem://name, https://host or unix:///socket", u.Scheme, u.Hostname()) // not all of it: it may hold a secret
 }

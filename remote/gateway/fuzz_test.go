@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -79,6 +80,32 @@ func FuzzAnswers(f *testing.F) {
 					t.Errorf("a listing out of order: %q after %q", o.Key, page[i-1].Key)
 				}
 			}
+		}
+	})
+}
+
+// FuzzURL: what is taken for a server's URL reads the same from its own name, and no name nor error tells a password.
+func FuzzURL(f *testing.F) {
+	for _, s := range []string{"https://tonbo.example.com/a/", "http://127.0.0.1:8080", "http://[::1]:1", "unix:///run/tonbo.sock", "https://u:p4ssw0rd@host", "http://tonbo?insecure=true", "https://h?insecure=x", "https://[::1%25eth0]", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, url string) {
+		o := gateway.Options{APIKey: "tbo_x", Insecure: true}
+		s, err := gateway.Open(url, o)
+		if err != nil {
+			if strings.Contains(url, ":p4ssw0rd@") && strings.Contains(err.Error(), "p4ssw0rd") {
+				t.Errorf("%q: %v", url, err)
+			}
+			return
+		}
+		defer s.Close()
+		again, err := gateway.Open(s.String(), o)
+		if err != nil {
+			t.Fatalf("%q is %q: %v", url, s, err)
+		}
+		defer again.Close()
+		if s.String() != again.String() {
+			t.Errorf("%q is %q, and that is %q", url, s, again)
 		}
 	})
 }

@@ -71,13 +71,13 @@ func parse(raw string, o *Options) (location, error) {
 	l := location{base: url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimSuffix(u.Path, "/")}}
 	switch {
 	case u.Fragment != "" || u.Opaque != "" || u.RawPath != "":
-		return location{}, fmt.Errorf("gateway: %q: want https://host, http://127.0.0.1:port or unix:///socket", u.Redacted())
+		return location{}, fmt.Errorf("gateway: scheme %q, host %q: want https://host, http://127.0.0.1:port or unix:///socket", u.Scheme, u.Hostname()) // not all of it: it may hold a secret
 	case u.Scheme == "unix" && u.Host == "" && len(u.Path) > 1:
 		l.socket, l.name = u.Path, "unix://"+u.Path
 		l.base = url.URL{Scheme: "http", Host: "tonbo"}
 		return l, nil
 	case u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "":
-		return location{}, fmt.Errorf("gateway: %q: want https://host, http://127.0.0.1:port or unix:///socket (three slashes)", u.Redacted())
+		return location{}, fmt.Errorf("gateway: scheme %q, host %q: want https://host, http://127.0.0.1:port or unix:///socket (three slashes)", u.Scheme, u.Hostname())
 	case u.Scheme == "http" && !o.Insecure && !loopback(u.Hostname()):
 		return location{}, fmt.Errorf("gateway: %s: the key would go over the network in the clear: use https://, or ?insecure=true where the network is your own", l.base.String())
 	}

@@ -62,3 +62,27 @@ func FuzzErrorBody(f *testing.F) {
 		}
 	})
 }
+
+// FuzzURL: what is taken for a location reads the same from its own name, has no segment that a store or proxy would resolve, and no error tells a password.
+func FuzzURL(f *testing.F) {
+	for _, s := range []string{"s3://b/p?region=eu-central-1", "s3://b", "s3://b/a/../c", "s3://u:p4ssw0rd@b/p", "s3://b?path_style=1&endpoint=http://127.0.0.1:9000&checksum=none", "s3://b--x-s3", "s3://b/%2e%2e/", "s3:b", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, url string) {
+		l, err := parse(url, &Options{})
+		if err != nil {
+			if strings.Contains(url, ":p4ssw0rd@") && strings.Contains(err.Error(), "p4ssw0rd") {
+				t.Errorf("%q: %v", url, err)
+			}
+			return
+		}
+		for seg := range strings.SplitSeq(l.prefix, "/") {
+			if seg == "." || seg == ".." || seg == "" && l.prefix != "" {
+				t.Errorf("%q: prefix %q", url, l.prefix)
+			}
+		}
+		if l.bucket == "" || strings.ContainsAny(l.bucket, "/@") {
+			t.Errorf("%q: bucket %q", url, l.bucket)
+		}
+	})
+}

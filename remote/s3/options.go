@@ -68,7 +68,7 @@ func parse(raw string, o *Options) (location, error) {
 		return location{}, errors.New("s3: the URL holds credentials: give them in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or in Options.Credentials")
 	}
 	if u.Scheme != "s3" || u.Host == "" || u.Opaque != "" || u.Port() != "" || u.Fragment != "" {
-		return location{}, fmt.Errorf("s3: %q: want s3://bucket/prefix?region=...", raw)
+		return location{}, fmt.Errorf("s3: scheme %q, bucket %q: want s3://bucket/prefix?region=...", u.Scheme, u.Hostname()) // not all of it: it may hold a secret
 	}
 	l := location{bucket: u.Host, prefix: strings.Trim(u.Path, "/")}
 	if l.prefix != "" {
