@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -169,4 +170,59 @@ func TestForkRewoundIsOpenedWhereItWas(t *testing.T) {
 			integrity(t, db)
 		})
 	}
+}
+
+// TestForkWhoseSourceWasCollectedGoesOnFromItsOwnBase: slots of two logs say nothing of which base is newer.
+func TestForkWhoseSourceWasCollectedGoesOnFromItsOwnBase(t *testing.T) {
+	ctx := context.Background()
+	a := newAccount(t)
+	a.grown("golden", 3000, true)
+	db := open(t, "golden", a.machine().Unsettled())
+	for range 8 {
+		exec(t, db, "UPDATE t SET v=randomblob(900) WHERE id=7")
+		synced(t, db)
+	}
+	if err := db.Compact(ctx, false); err != nil {
+		t.Fatal(err)
+	}
+	source := db.Base().Slot
+	closeDB(t, db)
+	fork(t, client(t, a), "golden", "run", nil)
+	o := a.lazyMachine().Unsettled()
+	o.SharedCache = -1 // which would have what has gone
+	db = open(t, "run", o)
+	for id := 2500; id > 0; id -= 250 { // against the direction in which a scan is read ahead
+		exec(t, db, "UPDATE t SET v=randomblob(900) WHERE id>? AND id<=?", id-250, id)
+	}
+	synced(t, db)
+	if err := db.Compact(ctx, false); err != nil {
+		t.Fatal(err)
+	}
+	m := db.Base()
+	for key := range m.Named() {
+		if !strings.HasPrefix(key, "db/run/") {
+			t.Fatalf("the fork's base still names %s", key)
+		}
+	}
+	if m.Slot >= source {
+		t.Fatalf("the fork's base is of slot %d, its source's of %d", m.Slot, source)
+	}
+	if s := db.Status(); s.PagesLocal == s.Pages {
+		t.Fatal("no page is left to be fetched")
+	}
+	want := digest(t, a.reading("run", nil))
+	page, _, err := a.store.List(ctx, "db/golden/", remote.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range page {
+		if err := a.store.Delete(ctx, i.Key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := digest(t, db); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	hydrated(t, db)
+	integrity(t, db)
 }

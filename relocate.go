@@ -30,7 +30,7 @@ func (s *lazy) relocate(ctx context.Context, old *locator) (again bool, err erro
 		return false, nil
 	}
 	m := h.compactor.base
-	if m == nil || old.base != nil && m.Slot <= old.base.Slot {
+	if m == nil || old.base != nil && m.ID == old.base.ID && m.Slot <= old.base.Slot { // a fork's source counts its own slots
 		return false, nil
 	}
 	slot, count, _ := h.dir.Position()
