@@ -74,13 +74,13 @@ func (t *tailReader) atHand(ctx context.Context, pageCount uint32, floor uint64,
 		fault("restore:entry")
 	}
 	if t.base != nil && (floor == 0 || floor < t.bottom()) {
-		upper := t.base.Upper
+		upper, key := t.base.Upper, t.head.Base
 		p, err := t.packsAbove(ctx, floor)
 		if err != nil {
 			return err
 		}
 		if p != nil {
-			upper = p.upper
+			upper, key = p.upper, t.base.Packs()[0].Key
 			for _, e := range slices.Backward(p.entries) {
 				if err := segment.EachChange(e.Header(t.base.PageSize), e.index, e.Payload, once, later); errors.Is(err, errEnough) {
 					return nil
@@ -91,7 +91,7 @@ func (t *tailReader) atHand(ctx context.Context, pageCount uint32, floor uint64,
 		}
 		if at, count := t.base.LevelsAt(); floor < at {
 			if err := upper.Each(t.base.PageSize, count, once); err != nil && !errors.Is(err, errEnough) {
-				return damaged(h, t.head.Base, err)
+				return damaged(h, key, err)
 			}
 			return nil
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/base"
 	"github.com/tonbo-go/tonbo/internal/layout"
+	"github.com/tonbo-go/tonbo/internal/segment"
 )
 
 // Tuned makes compaction start after so many entries in the tail, or when nothing was committed for a while.
@@ -125,6 +126,15 @@ func (db *DB) Compact(ctx context.Context, settle bool) error {
 		return db.h.compact(ctx, settleFactor)
 	}
 	return db.h.compact(ctx, 0)
+}
+
+// Differences counts, by page, how many differences follow each other in the entries of these indexes, oldest first.
+func Differences(entries ...*segment.Index) map[uint32]int32 {
+	c := pageCounts{}
+	for _, ix := range entries {
+		c.follow(ix)
+	}
+	return c
 }
 
 // CollectOwn runs the owner's own collection.

@@ -151,7 +151,7 @@ func (p *packs) counts() pageCounts {
 	return r
 }
 
-// pageCounts counts differences by page. It is replaced, never changed, once others know it; nil: not known.
+// pageCounts counts differences by page; pages that have none are not in it: a stranger's pack may name as many whole ones as it likes. It is replaced, never changed, once others know it; nil: not known.
 type pageCounts map[uint32]int32
 
 // follow takes in the next entry.
@@ -159,7 +159,7 @@ func (c pageCounts) follow(ix *segment.Index) {
 	for i := range ix.Blocks {
 		for _, r := range ix.Blocks[i].Runs {
 			for k := range r.Count {
-				c[r.First+k] = 0
+				delete(c, r.First+k)
 			}
 		}
 	}

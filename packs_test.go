@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -227,6 +228,52 @@ func TestDamagedPackIsNamed(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestDamagedUpperPagesOfAPackAreNamed: no entry needs them, but who opens the database lazily reads them first.
+func TestDamagedUpperPagesOfAPackAreNamed(t *testing.T) {
+	ctx := context.Background()
+	a := newAccount(t)
+	db, _, _ := packed(t, a, a.machine().Unsettled(), 1, 12)
+	key := db.Base().Packs()[0].Key
+	closeDB(t, db)
+	o, err := a.store.Get(ctx, key, remote.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, pack, err := segment.DecodePack(o.Body)
+	if err != nil || len(pack.Upper) == 0 {
+		t.Fatalf("%d bytes of upper pages: %v", len(pack.Upper), err)
+	}
+	pack.Upper[0] ^= 4 // a part of the object
+	if err := a.store.Delete(ctx, key); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.store.Create(ctx, key, o.Body); err != nil {
+		t.Fatal(err)
+	}
+	report, err := client(t, a).Verify(ctx, "run")
+	if err != nil || len(report.Problems) != 1 || report.Problems[0].Key != key {
+		t.Errorf("Verify: %+v %v", report, err)
+	}
+	if _, err := tonbo.Open(ctx, "run", a.lazyMachine()); !errors.Is(err, tonbo.ErrCorrupt) || !strings.Contains(err.Error(), key) {
+		t.Errorf("Open: %v", err)
+	}
+}
+
+// TestWholePagesInPacksTakeNoMemory: an index of a few bytes names hundreds of them, and nobody has looked whether they are there when differences are counted.
+func TestWholePagesInPacksTakeNoMemory(t *testing.T) {
+	deltas := func(first, count uint32) *segment.Index {
+		return &segment.Index{PageSize: 512, Delta: &segment.Block{Runs: []segment.Run{{First: first, Count: count}}}}
+	}
+	whole := &segment.Index{PageSize: 512}
+	for i := range uint32(2000) {
+		whole.Blocks = append(whole.Blocks, segment.Block{Runs: []segment.Run{{First: 1 + 512*i, Count: 512}}})
+	}
+	got := tonbo.Differences(deltas(7, 3), deltas(2_000_000, 1), whole, deltas(9, 2), deltas(9, 1))
+	if want := map[uint32]int32{9: 2, 10: 1, 2_000_000: 1}; !maps.Equal(got, want) {
+		t.Errorf("%d pages are counted, want %v", len(got), want)
 	}
 }
 

@@ -178,7 +178,8 @@ func (v *verifier) pack(ctx context.Context, m *base.Manifest, p base.Pack) erro
 			return v.problem(p.Key, damaged(v.h, p.Key, err))
 		}
 	}
-	return nil
+	_, count := m.LevelsAt()
+	return v.problem(p.Key, damaged(v.h, p.Key, r.upper.Each(m.PageSize, count, ignore)))
 }
 
 // baseHolds restores what a base says and compares the checksum.
