@@ -418,7 +418,7 @@ func TestLocalCopyIsBroughtUpFromPacks(t *testing.T) {
 	}
 }
 
-// TestReaderFollowsAcrossPacks: it fetches no pack twice.
+// TestReaderFollowsAcrossPacks: each state is the owner's, with all pages here and with few.
 func TestReaderFollowsAcrossPacks(t *testing.T) {
 	ctx := context.Background()
 	a := newAccount(t)
