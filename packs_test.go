@@ -582,3 +582,38 @@ func TestNarrowedKeyPacks(t *testing.T) {
 		t.Errorf("another sandbox: got %s, want %s", got, want)
 	}
 }
+
+// TestClosedDatabaseWithPacksIsCompacted by a janitor, which has no local copy: it packs on, and whoever opens the database next finds all of it.
+func TestClosedDatabaseWithPacksIsCompacted(t *testing.T) {
+	ctx := context.Background()
+	a := newAccount(t)
+	o := a.machine().Unsettled()
+	db, _, _ := packed(t, a, o, 2, 8)
+	for round := range 2 {
+		for i := range 30 {
+			exec(t, db, "UPDATE t SET v=randomblob(900) WHERE id=?", 5+i*577%3000)
+			synced(t, db)
+		}
+		before, _, _ := base.PackedTotal(db.Base().Packs())
+		want := digest(t, db)
+		closeDB(t, db)
+		report, err := client(t, a).Compact(ctx, "run")
+		if err != nil || !report.Compacted || report.Entries < 30 {
+			t.Fatalf("%+v %v", report, err)
+		}
+		o.Hydration = tonbo.Hydration(round)
+		db = open(t, "run", o)
+		if n, _, _ := base.PackedTotal(db.Base().Packs()); n != before+report.Entries {
+			t.Errorf("%d entries are packed, %d before, %d were merged", n, before, report.Entries)
+		}
+		if got := digest(t, db); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		if got := digest(t, a.reading("run", nil)); got != want {
+			t.Errorf("elsewhere: got %s, want %s", got, want)
+		}
+	}
+	if report, err := client(t, a).Verify(ctx, "run"); err != nil || !report.OK() {
+		t.Errorf("Verify: %+v %v", report, err)
+	}
+}
