@@ -86,6 +86,8 @@ type Held struct {
 // nil counts as shipped, an error gives back what had been committed before. Call it once at most, when no other Changes are unsettled.
 func (h *Held) Take(ctx context.Context) *Changes {
 	h.d.ckpt.RLock()
+	h.d.telling.Lock() // HoldTakes does not hold this one
+	defer h.d.telling.Unlock()
 	h.d.mu.Lock()
 	defer h.d.mu.Unlock()
 	h.ch = h.d.take(ctx, h.c, false)
@@ -146,6 +148,7 @@ func (d *Database) take(ctx context.Context, held *commit, all bool) *Changes {
 		}
 	}
 	d.dirty, d.commits, d.minCount = pageset.Set{}, 0, c.PageCount
+	d.retell() // with c, once it is stored, what was told of before it is forgotten: a page that is by then what it was before it again is news
 	d.taken = c
 	return c
 }

@@ -59,7 +59,7 @@ type Database struct {
 	sent         map[uint32]version  // where the write-ahead log has shipped versions of pages: the last ones, but for pages that were shipped from the main file since
 	spilled      map[uint32]uint64   // unshipped pages in the main file: their sums
 	unsaved      map[uint32]struct{} // of these, the ones not yet told to BeforeReset
-	foretold     map[uint32]uint64   // sums of pages that BeforeReset was told of before they were in the main file
+	foretold     map[uint32]uint64   // sums of pages that BeforeReset was told of before they were in the main file, since the last Take
 	resting      chan struct{}       // closed when Take may go on; nil: it may
 	refusal      error
 	behind       bool // ErrBehind
@@ -310,11 +310,7 @@ func (d *Database) saveSpilled() error {
 	}
 	low := d.lowest()
 	if low < d.largest() { // takes back what was told of before
-		for p := range d.foretold {
-			if _, in := d.spilled[p]; in {
-				d.unsaved[p] = struct{}{}
-			}
-		}
+		d.retell()
 	}
 	pages := make([]PageSum, 0, len(d.unsaved))
 	for p := range d.unsaved {

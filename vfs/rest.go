@@ -45,7 +45,8 @@ func (d *Database) rested() {
 }
 
 // Foretell calls BeforeReset with what is committed now and not shipped, so that the next reset has that much less to tell it. A checkpoint may run meanwhile. When the database has been smaller than
-// what is shipped, it does nothing: that is told at the reset, together with the size.
+// what is shipped, it does nothing: that is told at the reset, together with the size. Nor does it but between HoldTakes and its end: what is told of while a Take is made could be older than what that
+// takes, or newer, and package cache tells these apart by which of the two came first. A commit that is held back and taken is the same.
 func (d *Database) Foretell() error {
 	if d.o.BeforeReset == nil {
 		return nil
@@ -55,7 +56,7 @@ func (d *Database) Foretell() error {
 	d.mu.Lock()
 	low, shipped, count := d.lowest(), d.largest(), d.pageCount
 	var pages []PageSum
-	if low >= shipped {
+	if low >= shipped && d.resting != nil && (d.taken == nil || d.taken.release && !d.taken.held) {
 		pages = d.untold()
 	}
 	d.mu.Unlock()
@@ -74,6 +75,17 @@ func (d *Database) Foretell() error {
 		}
 	}
 	return nil
+}
+
+// retell makes the reset tell of what was told of before, if it is in the main file by then.
+// +checklocks:d.mu
+func (d *Database) retell() {
+	for p := range d.foretold {
+		if _, in := d.spilled[p]; in {
+			d.unsaved[p] = struct{}{}
+		}
+	}
+	clear(d.foretold)
 }
 
 // untold lists the unshipped pages of which BeforeReset does not know what the main file holds, or will hold when all of the write-ahead log is there.

@@ -3,6 +3,7 @@ package vfs_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -44,9 +45,7 @@ func TestResetHasNothingToTellThatWasForetold(t *testing.T) {
 			exec(t, f.db, "PRAGMA wal_checkpoint(PASSIVE)")
 			exec(t, f.db, "INSERT INTO t(v) VALUES(randomblob(20000))")
 		}
-		if err := f.d.Foretell(); err != nil {
-			t.Fatal(err)
-		}
+		f.foretell(t)
 		before := r.told
 		exec(t, f.db, "PRAGMA wal_checkpoint(TRUNCATE)")
 		if n := r.told - before; n != 0 {
@@ -68,6 +67,137 @@ func TestResetHasNothingToTellThatWasForetold(t *testing.T) {
 				t.Errorf("round %d: page %d is told to be %x, is %x", i, p, r.pages[p], sum)
 			}
 		}
+	}
+}
+
+// foretell is what happens when the write-ahead log then does not begin anew.
+func (f *fixture) foretell(t *testing.T) {
+	t.Helper()
+	_, release, ok := f.d.HoldTakes(t.Context())
+	if !ok {
+		t.Fatal("not held")
+	}
+	defer release()
+	if err := f.d.Foretell(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPageForetoldThatIsTheSameAgainAfterAnEntryIsToldAgain: the state has forgotten it with the entry.
+func TestPageForetoldThatIsTheSameAgainAfterAnEntryIsToldAgain(t *testing.T) {
+	r := told{pages: map[uint32]uint64{}}
+	f := open(t, 4096, func(o *vfs.Options) { o.BeforeReset = r.beforeReset })
+	f.db.SetMaxOpenConns(1)
+	exec(t, f.db, "CREATE TABLE t(id INTEGER PRIMARY KEY, v); INSERT INTO t VALUES(1, 'a')")
+	f.ship(t)
+	exec(t, f.db, "PRAGMA wal_checkpoint(TRUNCATE)")
+	exec(t, f.db, "UPDATE t SET v='b'")
+	f.foretell(t)
+	was := maps.Clone(r.pages)
+	exec(t, f.db, "UPDATE t SET v='c'")
+	c, err := f.d.Take(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.r.apply(t, c)
+	c.Release()
+	exec(t, f.db, "UPDATE t SET v='b'")
+	clear(r.pages) // what was told before the entry was captured
+	c.Shipped()
+	exec(t, f.db, "PRAGMA wal_checkpoint(TRUNCATE)")
+	if pages, _ := f.d.Unshipped(); len(was) == 0 || len(pages) != len(was) || !maps.Equal(r.pages, was) {
+		t.Errorf("unshipped are pages %v; told: %x, before the entry: %x", pages, r.pages, was)
+	}
+}
+
+// TestNothingIsForetoldOfPagesThatAHeldCommitShips: they would be told as they were before it, after it was captured.
+func TestNothingIsForetoldOfPagesThatAHeldCommitShips(t *testing.T) {
+	r := told{pages: map[uint32]uint64{}}
+	var f *fixture
+	f = open(t, 4096, func(o *vfs.Options) {
+		o.BeforeReset = r.beforeReset
+		o.BeforeCommit = func(_ context.Context, h *vfs.Held) error {
+			c := h.Take(context.Background())
+			f.r.apply(t, c)
+			c.Release()
+			f.foretell(t)
+			return nil
+		}
+	})
+	f.db.SetMaxOpenConns(1)
+	exec(t, f.db, "CREATE TABLE t(id INTEGER PRIMARY KEY, v)")
+	exec(t, f.db, "INSERT INTO t VALUES(1, 'a')")
+	exec(t, f.db, "UPDATE t SET v='b'")
+	if len(r.pages) > 0 {
+		t.Errorf("told of %x, and everything is shipped", r.pages)
+	}
+	f.check(t)
+}
+
+// TestNothingIsForetoldBesideATake: when the log has begun anew, Takes are held no more.
+func TestNothingIsForetoldBesideATake(t *testing.T) {
+	r := told{pages: map[uint32]uint64{}}
+	f := open(t, 4096, func(o *vfs.Options) { o.BeforeReset = r.beforeReset })
+	f.db.SetMaxOpenConns(1)
+	exec(t, f.db, "CREATE TABLE t(v)")
+	c, err := f.d.Take(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec(t, f.db, "INSERT INTO t VALUES(1)")
+	if err := f.d.Foretell(); err != nil || r.told > 0 {
+		t.Errorf("told of %d pages, %v", r.told, err)
+	}
+	f.r.apply(t, c)
+	c.Release()
+	c.Shipped()
+	if err := f.d.Foretell(); err != nil || r.told > 0 {
+		t.Errorf("told of %d pages, %v", r.told, err)
+	}
+	f.ship(t)
+	f.check(t)
+}
+
+// TestHeldCommitIsTakenAfterWhatIsBeingForetold: so that what is told of before it is captured is older than it.
+func TestHeldCommitIsTakenAfterWhatIsBeingForetold(t *testing.T) {
+	telling, took := make(chan struct{}), make(chan struct{})
+	hold := false
+	f := open(t, 4096, func(o *vfs.Options) {
+		o.BeforeReset = func(vfs.Spill) error {
+			if hold {
+				hold = false
+				close(telling)
+				select {
+				case <-took:
+					t.Error("the commit was taken meanwhile")
+				case <-time.After(50 * time.Millisecond):
+				}
+			}
+			return nil
+		}
+		o.BeforeCommit = func(_ context.Context, h *vfs.Held) error {
+			select {
+			case <-telling:
+				h.Take(context.Background()).Release()
+				close(took)
+			default: // not shipped
+			}
+			return nil
+		}
+	})
+	exec(t, f.db, "CREATE TABLE t(v)")
+	_, release, ok := f.d.HoldTakes(t.Context())
+	if !ok {
+		t.Fatal("not held")
+	}
+	defer release()
+	hold = true
+	foretold := make(chan error)
+	go func() { foretold <- f.d.Foretell() }()
+	<-telling
+	exec(t, f.db, "INSERT INTO t VALUES(1)")
+	if err := <-foretold; err != nil {
+		t.Fatal(err)
 	}
 }
 
