@@ -110,6 +110,7 @@ func (j *journalState) applyShipped(slot uint64, pageCount uint32, checksum, mar
 	if len(j.spilled) == 0 && j.shrink == nil {
 		j.before = nil
 	}
+	maps.DeleteFunc(j.before, func(seq, _ uint64) bool { return seq <= mark }) // of these nothing is left
 	j.pos = pos
 	j.clean = nil
 	return nil

@@ -87,6 +87,26 @@ func TestRegrownPagesThatNobodyWrote(t *testing.T) {
 	}
 }
 
+// TestStateForgetsWhatWasSpilledBeforeAnEntry: also where something newer is spilled whenever an entry is stored, as on a slow remote.
+func TestStateForgetsWhatWasSpilledBeforeAnEntry(t *testing.T) {
+	root := t.TempDir()
+	d := open(t, root)
+	err := d.Begin(cache.State{Name: dbOf, PageSize: 512, Sums: pageset.SumsOf([]uint64{1}), Checksum: 1, Slot: 1})
+	for slot := uint64(2); slot < 100 && err == nil; slot++ {
+		d.Captured(slot)
+		err = errors.Join(
+			d.Spilled([]cache.PageSum{{Page: 1, Sum: slot + 1}}),
+			d.Shipped(slot, 1, slot, []cache.PageSum{{Page: 1, Sum: slot}}),
+		)
+	}
+	if err := errors.Join(err, d.SetBoot("b")); err != nil { // which writes it anew
+		t.Fatal(err)
+	}
+	if n := fileSize(t, root+"/"+dbOf+"/state"); n > 1<<10 {
+		t.Errorf("state of %d bytes", n)
+	}
+}
+
 // TestPageTornByAKilledCheckpoint: the WAL has it whole, and Spilled said so.
 func TestPageTornByAKilledCheckpoint(t *testing.T) {
 	const size = 4096

@@ -158,11 +158,13 @@ func (x *exchange) pass(body io.ReadCloser) (n int64, ok bool) {
 		return to.n, to.err == nil
 	}
 	b := buffers.Get().(*[buffer]byte)
-	defer buffers.Put(b)
 	for {
 		n, err := body.Read(b[:])
-		if to.Write(b[:n]); err != nil || to.err != nil {
-			return to.n, to.err == nil
+		if to.Write(b[:n]); to.err != nil {
+			return to.n, false // and b is lost: HTTP/2 returns from the Write of a stream that the client resets while a frame of it may still be on its way, and b would be another's by then
+		} else if err != nil {
+			buffers.Put(b)
+			return to.n, true
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/tonbo-go/tonbo/internal/objects"
@@ -106,6 +107,43 @@ func TestFileGoesThroughAsItIs(t *testing.T) {
 		if got, err := fetched(t, s, key, c.rng); err != nil || !bytes.Equal(got, want[c.from:c.to]) {
 			t.Errorf("%q: %d bytes: %v", c.rng, len(got), err)
 		}
+	}
+}
+
+// keeping is a client that went away, whose connection still has what it was to get.
+type keeping struct {
+	http.ResponseWriter
+	kept []byte
+}
+
+func (w *keeping) Write(b []byte) (int, error) {
+	w.kept = b
+	return 0, errors.New("stream closed")
+}
+
+// TestBufferOfAClientThatWentAwayIsNobodyElses: net/http's HTTP/2 may be about to write it.
+func TestBufferOfAClientThatWentAwayIsNobodyElses(t *testing.T) {
+	s := &breaking{Store: mem.New(t.Name()), after: 1 << 30}
+	h := objects.New(s, objects.Options{})
+	get := func(w http.ResponseWriter, content byte) {
+		t.Helper()
+		key := fmt.Sprint("db/run/seg/", content)
+		if _, err := s.Create(t.Context(), key, bytes.Repeat([]byte{content}, 300<<10)); err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+		r.Header.Set("Range", fmt.Sprintf("bytes=0-%d", 300<<10-1))
+		if err := h.Serve(w, r, &objects.Caller{}, "", key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone := &keeping{ResponseWriter: httptest.NewRecorder()}
+	get(gone, 1)
+	for i := range byte(20) {
+		get(httptest.NewRecorder(), 2+i)
+	}
+	if s.streams != 21 || len(gone.kept) == 0 || bytes.ContainsFunc(gone.kept, func(r rune) bool { return r != 1 }) {
+		t.Errorf("%d streams; what is kept has become another object's", s.streams)
 	}
 }
 
