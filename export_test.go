@@ -41,6 +41,11 @@ func (db *DB) Checkpoints() bool {
 // Foretell notes in the local state what is committed and not shipped, as the checkpoints in the background do before the write-ahead log begins anew.
 func (db *DB) Foretell() error {
 	_, vdb := db.h.current()
+	_, release, ok := vdb.HoldTakes(context.Background())
+	if !ok { // pages are being read back, for a compaction, say: then they do without, too
+		return nil
+	}
+	defer release()
 	return vdb.Foretell()
 }
 
