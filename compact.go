@@ -59,6 +59,9 @@ func (c *compaction) upload(ctx context.Context) (m *base.Manifest, key string, 
 	}
 	fault("compact:segments")
 	body, err := m.Encode()
+	if err == nil {
+		_, err = base.Decode(body) // what readers would refuse must not come into force
+	}
 	if err != nil {
 		return nil, key, err
 	}

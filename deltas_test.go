@@ -309,7 +309,7 @@ func TestDeltaAgainstWhatNoEntryHoldsIsFoundOut(t *testing.T) {
 func TestBaseThatLeavesDeltasOutIsFoundOut(t *testing.T) {
 	ctx := context.Background()
 	a := newAccount(t)
-	db := settledMegabytes(t, a, a.machine().Unsettled().BasesWithoutDeltas())
+	db := settledMegabytes(t, a, a.machine().Unsettled().BasesWithoutDeltas().Packing(0)) // a base that merges
 	hydrated(t, db)
 	exec(t, db, "UPDATE t SET v='first' WHERE id=1500")
 	exec(t, db, "CREATE TABLE new(v)")

@@ -84,7 +84,7 @@ func (o Options) KeepsWhatIsPassed() Options { return o.broken(keepsWhatIsPassed
 // PacksWithoutOne breaks a rule: a pack leaves out one of its entries.
 func (o Options) PacksWithoutOne() Options { return o.broken(packsWithoutOne) }
 
-// Packing makes bases pack their tail whenever that is possible, until there are so many bytes of packs.
+// Packing makes bases pack their tail whenever that is possible, until there are so many bytes of packs; 0: never.
 func (o Options) Packing(bytes int64) Options {
 	t := defaultTuning
 	if o.tune != nil {
