@@ -69,7 +69,7 @@ func (c *chained) List(ctx context.Context, prefix string, o remote.ListOptions)
 func (a *account) sized(name string, mib int, compact bool) {
 	a.t.Helper()
 	a.create(name)
-	db := open(a.t, name, a.machine())
+	db := open(a.t, name, a.machine().Unsettled()) // no other compaction than the one below
 	exec(a.t, db, "CREATE TABLE t(id INTEGER PRIMARY KEY, k INT, v BLOB)")
 	const batch = 32 // MiB
 	for done := 0; done < mib; done += batch {

@@ -49,6 +49,7 @@ type compaction struct {
 	perPage   int64 // of one of them
 	buf       []byte
 	rested    time.Time // when it last let others have the processor
+	walked    bool      // the labels between the base and the claim are known
 }
 
 // upload puts the new base's segments, and then its manifest. key is set even with an error.
@@ -115,7 +116,7 @@ func (c *compaction) look(ctx context.Context, tl *tail) error {
 // walkLabels finds the labels between the base and the claim, once an owner: the manifest lists every labelled point, so that one is found without
 // reading the whole log.
 func (c *compaction) walkLabels(ctx context.Context) error {
-	if c.h.compactor.walked {
+	if c.walked {
 		return nil
 	}
 	var before []base.Labelled
@@ -128,7 +129,13 @@ func (c *compaction) walkLabels(ctx context.Context) error {
 		}
 	}
 	slices.Reverse(before)
-	c.h.compactor.before, c.h.compactor.walked = before, true
+	if err := c.h.lockRound(ctx); err != nil {
+		return err
+	}
+	defer c.h.unlockRound()
+	if owner, _ := c.h.current(); owner == c.owner { // or it has been opened again meanwhile
+		c.h.compactor.before, c.h.compactor.walked = before, true
+	}
 	return nil
 }
 

@@ -267,6 +267,7 @@ func (h *handle) newCompaction(ctx context.Context, settle float64) (*compaction
 	owner, vdb := h.current()
 	c := newCompaction(h, owner, vdb, h.compactor.base, uint32(vdb.PageSize()), settle)
 	c.window, c.maps, c.counts, c.credit = h.o.History, h.compactor.maps, h.compactor.counts, h.credit(settle)
+	c.walked = h.compactor.walked
 	tl, due := h.tail.clone(), h.mergeable()
 	h.unlockRound()
 	if !due || h.ended() != nil {
