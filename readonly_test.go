@@ -347,7 +347,7 @@ func TestReaderOfAFixedPointThatWasCollectedSaysSo(t *testing.T) {
 	a := &account{t: t, store: inner}
 	a.grown("run", 8000, true)
 	o := a.machine()
-	o.History = time.Millisecond
+	o.History = time.Nanosecond
 	db := open(t, "run", o)
 	ctx := context.Background()
 	at := db.Status().Point.Slot
