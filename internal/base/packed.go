@@ -1,6 +1,10 @@
 package base
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/tonbo-go/tonbo/internal/segment"
+)
 
 // Packed is what lies above the levels in a base whose tail was not merged with them: packs, in which the entries of the log are as they were written. The levels then hold the pages as of
 // an earlier slot of the same log, and the packs every entry since that carries pages.
@@ -23,8 +27,8 @@ type Pack struct {
 // Limits of what is above the levels: an opening fetches and keeps all of it.
 const (
 	MaxPacks   = 64
-	MaxPacked  = 1 << 14  // entries
-	PackedSize = 16 << 20 // bytes
+	MaxPacked  = segment.MaxPacked // entries
+	PackedSize = 16 << 20          // bytes
 )
 
 // Packs returns the packs, oldest first.
