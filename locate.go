@@ -216,13 +216,16 @@ func (l *locator) find(ctx context.Context, p uint32) (o *layout.Object, block i
 		// All maps at once, and beside them what the oldest one most likely holds the page in: two round trips become one.
 		g, gctx := errgroup.WithContext(ctx)
 		g.Go(func() error { return readMaps(gctx, unknown) })
+		done := func() {}
 		if l.guides.Add(1) <= guesses {
 			g.Go(func() (err error) {
-				w, err = unknown[len(unknown)-1].Guess(gctx, p, guessWindow)
+				w, done, err = unknown[len(unknown)-1].Guess(gctx, p, guessWindow)
 				return err
 			})
 		}
-		if err := g.Wait(); err != nil {
+		err := g.Wait()
+		done() // the map is here: nobody else need guess
+		if err != nil {
 			return nil, 0, nil, err
 		}
 	}

@@ -139,7 +139,7 @@ func TestForksOnOneMachineFetchEachBlockOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("one fork alone: %d KiB", alone>>10)
-	limit := alone + 4<<20 + 20*4<<10 // the read-ahead behind the part ends elsewhere each time, and each of the 20 forks reads its own log
+	limit := alone + 1<<20 + 20*4<<10 // the read-ahead behind the part ends elsewhere each time, and each of the 20 forks reads its own log
 	if os.Getenv("TONBO_TEST_LARGE") != "" {
 		limit = int64(read) << 20 * 11 / 10
 	}

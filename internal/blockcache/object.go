@@ -127,10 +127,18 @@ func (c *Cache) blob(path string) []byte {
 	return b[8:]
 }
 
-// Claim tells whether the caller is the one to fetch what belongs to a part that Blob returns: the part is not here, and nobody else has claimed it. It does not wait.
+// Claim tells whether the caller is the one to fetch what belongs to a part that Blob returns: the part is not here, and nobody else has claimed it. It does not wait. The claim should be
+// held until the part is here: whoever comes then finds that.
 func (o *Object) Claim(number int64) (unclaim func(), ok bool) {
-	if _, err := os.Stat(o.c.name(o.scope, kindBlob, number, 0, 0)); err == nil {
+	path := o.c.name(o.scope, kindBlob, number, 0, 0)
+	here := func() bool { _, err := os.Stat(path); return err == nil }
+	if here() {
 		return nil, false
 	}
-	return o.c.tryLock(o.lockAt(claimLock), 1)
+	unclaim, ok = o.c.tryLock(o.lockAt(claimLock), 1)
+	if ok && here() { // it has come since
+		unclaim()
+		return nil, false
+	}
+	return unclaim, ok
 }

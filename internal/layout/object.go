@@ -217,25 +217,26 @@ type Window struct {
 
 // Guess reads the bytes, at most n, in the middle of which a page of the object is, if all its pages are stored equally well: with
 // luck it saves waiting for the map first. Only the first call reads; later ones return nil. So does one for a shared object
-// whose map is on this machine, or on its way there.
-func (o *Object) Guess(ctx context.Context, pgno uint32, n int64) (*Window, error) {
+// whose map is on this machine, or on its way there. Call done, which is never nil, when the map is here: until then nobody else on this machine guesses.
+func (o *Object) Guess(ctx context.Context, pgno uint32, n int64) (w *Window, done func(), err error) {
+	done = func() {}
 	if o.load != nil || o.Size == 0 || o.store == nil || o.guessed.Swap(true) {
-		return nil, nil
+		return nil, done, nil
 	}
 	if o.shared != nil {
 		unclaim, ok := o.shared.Claim(-indexGuess)
 		if !ok {
-			return nil, nil
+			return nil, done, nil
 		}
-		defer unclaim()
+		done = unclaim
 	}
 	mid := int64(float64(o.Size) * (float64(pgno-o.First) + .5) / (float64(o.Last-o.First) + 1))
 	at := max(0, min(mid-n/2, o.Size-n))
 	b, err := o.get(ctx, remote.GetOptions{Offset: at, Length: min(n, o.Size)})
 	if err != nil {
-		return nil, err
+		return nil, done, err
 	}
-	return &Window{o, at, b.ETag, b.Body}, nil
+	return &Window{o, at, b.ETag, b.Body}, done, nil
 }
 
 // holds tells whether the blocks i to j-1 of o are within the window.
