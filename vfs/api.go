@@ -90,9 +90,9 @@ type Options struct {
 // Spill is unshipped content of the main file.
 type Spill struct {
 	PageCount uint32    // size of the database, in pages
-	MinCount  uint32    // the smallest size since the last shipped state
+	MinCount  uint32    // the smallest size since the last shipped state, or the one that is being shipped, if it was smaller than that; else MaxCount
 	MaxCount  uint32    // the size of the last shipped state, or of the one that is being shipped, whichever is larger
-	Pages     []PageSum // changed pages that no earlier Spill told of in this content, and all behind MinCount
+	Pages     []PageSum // changed pages that no earlier Spill told of in this content; with a MinCount below MaxCount, all behind MinCount
 }
 
 // registry finds the Database of a path. SQLite's interface leaves no other way to pass one.

@@ -308,8 +308,9 @@ func (d *Database) saveSpilled() error {
 	if d.uncertain != nil {
 		count = d.uncertain.pageCount
 	}
-	low := d.lowest()
-	if low < d.largest() { // takes back what was told of before
+	low, of := d.shrunk()
+	low = min(low, count)
+	if low < of { // takes back what was told of before
 		d.retell()
 	}
 	pages := make([]PageSum, 0, len(d.unsaved))
@@ -318,9 +319,8 @@ func (d *Database) saveSpilled() error {
 			pages = append(pages, PageSum{p, d.spilled[p]})
 		}
 	}
-	grown := d.unshippedGrowth(low, count)
-	shipped := d.largest()
-	changed := low < shipped || count != d.shippedCount
+	grown := d.unshippedGrowth(count, low < of)
+	changed := low < of || count != d.shippedCount
 	d.mu.Unlock()
 	for _, p := range grown { // never written by SQLite, but part of the database
 		buf := make([]byte, d.o.PageSize)
@@ -330,7 +330,7 @@ func (d *Database) saveSpilled() error {
 		pages = append(pages, PageSum{p, d.o.Sum(p, buf)})
 	}
 	if d.o.BeforeReset != nil && (changed || len(pages) > 0) {
-		if err := d.o.BeforeReset(Spill{count, min(low, count), shipped, pages}); err != nil {
+		if err := d.o.BeforeReset(Spill{count, low, of, pages}); err != nil {
 			return fmt.Errorf("before the write-ahead log of %s is reset: %w", d.path, err)
 		}
 	}
@@ -361,6 +361,20 @@ func (d *Database) largest() uint32 {
 	return d.shippedCount
 }
 
+// shrunk tells how small the database has been since the last shipped state, low, if that is less than it had there: of. While an entry is in flight, either of two states is the last
+// shipped one. The database was smaller than one that it grows to before it had that size, and that tells nothing.
+// +checklocks:d.mu
+func (d *Database) shrunk() (low, of uint32) {
+	of = d.largest()
+	switch {
+	case d.lowest() < d.shippedCount:
+		return d.lowest(), of
+	case d.taken != nil && d.minCount < d.taken.PageCount:
+		return d.minCount, of
+	}
+	return of, of
+}
+
 // lowest is the smallest size of the database since the last shipped state.
 // +checklocks:d.mu
 func (d *Database) lowest() uint32 {
@@ -370,15 +384,15 @@ func (d *Database) lowest() uint32 {
 	return d.minCount
 }
 
-// unshippedGrowth lists pages that the database gained since it was smallest and that are not news.
+// unshippedGrowth lists pages that the database gained since it was smallest and that are not news. again: those told of before, too.
 // +checklocks:d.mu
-func (d *Database) unshippedGrowth(low, count uint32) []uint32 {
+func (d *Database) unshippedGrowth(count uint32, again bool) []uint32 {
 	var r []uint32
-	for p := low + 1; p <= count; p++ {
+	for p := d.lowest() + 1; p <= count; p++ {
 		if _, in := d.wal[p]; !in && p != d.lockPage() {
 			_, news := d.unsaved[p]
 			_, told := d.spilled[p]
-			if !news && (!told || low < d.largest()) { // a Spill with a MinCount below the shipped size takes back what was told of before
+			if !news && (!told || again) { // a Spill with a MinCount below MaxCount takes back what was told of before
 				r = append(r, p)
 			}
 		}

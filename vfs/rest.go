@@ -45,7 +45,7 @@ func (d *Database) rested() {
 }
 
 // Foretell calls BeforeReset with what is committed now and not shipped, so that the next reset has that much less to tell it. A checkpoint may run meanwhile. When the database has been smaller than
-// what is shipped, it does nothing: that is told at the reset, together with the size. Nor does it but between HoldTakes and its end: what is told of while a Take is made could be older than what that
+// what is shipped, or in flight, it does nothing: that is told at the reset, together with the size. Nor does it but between HoldTakes and its end: what is told of while a Take is made could be older than what that
 // takes, or newer, and package cache tells these apart by which of the two came first. A commit that is held back and taken is the same.
 func (d *Database) Foretell() error {
 	if d.o.BeforeReset == nil {
@@ -54,16 +54,17 @@ func (d *Database) Foretell() error {
 	d.telling.Lock()
 	defer d.telling.Unlock()
 	d.mu.Lock()
-	low, shipped, count := d.lowest(), d.largest(), d.pageCount
+	low, of := d.shrunk()
+	count := d.pageCount
 	var pages []PageSum
-	if low >= shipped && d.resting != nil && (d.taken == nil || d.taken.release && !d.taken.held) {
+	if low >= of && d.resting != nil && (d.taken == nil || d.taken.release && !d.taken.held) {
 		pages = d.untold()
 	}
 	d.mu.Unlock()
 	if len(pages) == 0 {
 		return nil
 	}
-	if err := d.o.BeforeReset(Spill{count, min(low, count), shipped, pages}); err != nil {
+	if err := d.o.BeforeReset(Spill{count, of, of, pages}); err != nil {
 		return err
 	}
 	d.mu.Lock()

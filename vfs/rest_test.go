@@ -158,6 +158,60 @@ func TestNothingIsForetoldBesideATake(t *testing.T) {
 	f.check(t)
 }
 
+// TestDatabaseThatGrowsHasNotShrunkWhileAnEntryIsInFlight: whichever of the two states is the last shipped one. That it was smaller than the entry makes it before that, says nothing of damage behind it.
+func TestDatabaseThatGrowsHasNotShrunkWhileAnEntryIsInFlight(t *testing.T) {
+	for _, c := range []struct {
+		name, sql string
+		shrinks   bool
+	}{
+		{"grows on", "INSERT INTO t(v) VALUES(randomblob(20000))", false},
+		{"below the entry", "DELETE FROM t WHERE id > 2; VACUUM", true},
+		{"below what is shipped", "DELETE FROM t; VACUUM", true},
+	} {
+		for _, stored := range []bool{true, false} {
+			var last vfs.Spill
+			r := told{pages: map[uint32]uint64{}}
+			f := open(t, 4096, func(o *vfs.Options) {
+				o.BeforeReset = func(s vfs.Spill) error { last = s; return r.beforeReset(s) }
+			})
+			f.db.SetMaxOpenConns(1)
+			exec(t, f.db, "CREATE TABLE t(id INTEGER PRIMARY KEY, v); INSERT INTO t(v) VALUES(randomblob(20000))")
+			f.ship(t)
+			exec(t, f.db, "PRAGMA wal_checkpoint(TRUNCATE)")
+			exec(t, f.db, "INSERT INTO t(v) VALUES(randomblob(20000)), (randomblob(20000)), (randomblob(20000))")
+			entry, err := f.d.Take(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.r.apply(t, entry)
+			entry.Release()
+			exec(t, f.db, c.sql)
+			f.foretell(t)
+			if foretold := r.told > 0; foretold == c.shrinks {
+				t.Errorf("%s: foretold: %t", c.name, foretold)
+			}
+			exec(t, f.db, "PRAGMA wal_checkpoint(TRUNCATE)")
+			if last.MaxCount != entry.PageCount || last.MinCount < last.MaxCount != c.shrinks {
+				t.Errorf("%s: told of %d to %d pages, the entry has %d", c.name, last.MinCount, last.MaxCount, entry.PageCount)
+			}
+			if stored {
+				entry.Shipped()
+			} else {
+				entry.Return()
+			}
+			pages, _ := f.d.Unshipped()
+			buf := make([]byte, 4096)
+			for _, p := range pages {
+				if sum, err := f.d.ReadPage(p, buf); err != nil || r.pages[p] != sum {
+					t.Errorf("%s: page %d is told to be %x, is %x, %v", c.name, p, r.pages[p], sum, err)
+				}
+			}
+			f.ship(t)
+			f.check(t)
+		}
+	}
+}
+
 // TestHeldCommitIsTakenAfterWhatIsBeingForetold: so that what is told of before it is captured is older than it.
 func TestHeldCommitIsTakenAfterWhatIsBeingForetold(t *testing.T) {
 	telling, took := make(chan struct{}), make(chan struct{})
