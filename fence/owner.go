@@ -128,7 +128,7 @@ func (o *Owner) end() { <-o.turn }
 
 // Append writes the next slot. A nil error says that the entry is stored, and that this owner owned the database when the last request of the call was
 // applied. One PUT and nothing else, when that is answered at once; it tries until ctx ends. An owner that appends back to back waits for the length of a few
-// appends about once a second, or a takeover would never get through.
+// appends about once a second at most, or a takeover would never get through.
 //
 // Errors: *FencedError. ErrPending, when the append before is unknown: Settle first. remote.ErrUnknown: this append is unknown and pending now. Any
 // other one (a definite refusal such as remote.ErrDenied, ctx over before the first request, a bad draft, ErrClosed): nothing was stored and nothing is pending.

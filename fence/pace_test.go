@@ -23,12 +23,20 @@ func TestPace(t *testing.T) {
 		}
 	}
 	run(10*time.Second, 20*ms, 0)
-	if waited < 300*ms || waited > 1200*ms { // 120 ms each time, at most a twentieth of the time or so
+	if waited < 200*ms || waited > 300*ms { // 120 ms each time, at most a fortieth of the time
 		t.Errorf("back to back: waited %v of 10s", waited)
+	}
+	run(40*time.Second, 20*ms, 45*ms) // with pauses in which claims get in one time in three
+	if waited != 0 {
+		t.Errorf("with pauses of its own: waited %v of 40s", waited)
+	}
+	run(400*time.Second, 20*ms, 45*ms) // lest a claim's tries keep step with them
+	if waited < 120*ms || waited > 3*120*ms {
+		t.Errorf("with pauses of its own: waited %v of 400s", waited)
 	}
 	run(10*time.Second, 20*ms, 500*ms)
 	if waited != 0 {
-		t.Errorf("with pauses of its own: waited %v", waited)
+		t.Errorf("with long pauses: waited %v", waited)
 	}
 	run(100*time.Second, 5*time.Second, 0)
 	if waited > 5*gapMax {
