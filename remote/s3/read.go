@@ -30,7 +30,7 @@ func (s *Store) Get(ctx context.Context, key string, o remote.GetOptions) (remot
 		if f == nil {
 			return d.object(), nil
 		}
-		if d.empty && !empty {
+		if d.empty && !empty || empty && d.known {
 			continue
 		}
 		if d.cut && len(d.body)-before >= minProgress {
@@ -118,11 +118,16 @@ func (d *download) take(a answer) *failure {
 	}
 	if d.empty {
 		info.Size = a.length
-		if _, n := d.o.Span(info.Size); info.Size < 0 || n > 0 { // it has grown meanwhile
-			d.empty = false
-			return s.strange(r, a, remote.ErrUnknown, "the object was overwritten while it was read")
-		}
 		d.info, d.body = info, nil
+		if info.Size < 0 {
+			d.empty = false
+			return s.strange(r, a, remote.ErrUnknown, "object without a length")
+		}
+		// The object has grown meanwhile, or the store refuses a suffix that is longer than the object (RFC 9110, 14.1.2: that means all of it): by its place.
+		if d.from, d.length = d.o.Span(info.Size); d.length > 0 {
+			d.empty, d.known = false, true
+			return s.strange(r, a, remote.ErrUnknown, "the range is in the object after all")
+		}
 		return nil
 	}
 	if a.length < 0 && !a.chunked {

@@ -141,6 +141,26 @@ func TestStoreWithoutRangesServesParts(t *testing.T) {
 	}
 }
 
+// TestSuffixLongerThanTheObjectIsReadFromAStoreThatRefusesIt: some servers answer 416 where S3 sends the whole object.
+func TestSuffixLongerThanTheObjectIsReadFromAStoreThatRefusesIt(t *testing.T) {
+	body := []byte("ten bytes.")
+	f := serve(t, func(w http.ResponseWriter, r *http.Request, _ int, _ []byte) {
+		stored(w)
+		if strings.HasPrefix(r.Header.Get("Range"), "bytes=-") {
+			refuse(w, http.StatusRequestedRangeNotSatisfiable, "InvalidRange")
+			return
+		}
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
+	})
+	got, err := open(t, f.URL, s3.Options{}).Get(bg, "k", remote.GetOptions{Offset: -11})
+	if err != nil || string(got.Body) != string(body) || got.Size != int64(len(body)) {
+		t.Errorf("got %q of %d bytes, %v", got.Body, got.Size, err)
+	}
+	if n := len(f.requests()); n != 3 {
+		t.Errorf("%d requests, want the refused one, its size, and its bytes", n)
+	}
+}
+
 func TestWrongPartsAreRefused(t *testing.T) {
 	for name, contentRange := range map[string]string{"other start": "bytes 11-20/100", "shorter": "bytes 10-18/100", "malformed": "bytes 10-19/*",
 		"backwards": "bytes 19-10/100", "missing": ""} {
