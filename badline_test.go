@@ -102,8 +102,17 @@ func (p *badLine) serve(down *net.TCPConn, n int64) {
 	both.Wait()
 }
 
-// TestStepsOverABadLineAreNeitherLostNorTakenTwice: agents make steps on a real S3 store over a line with latency and a cap, that loses answers and resets connections. What was acknowledged is there for the next machine, once.
-func TestStepsOverABadLineAreNeitherLostNorTakenTwice(t *testing.T) {
+// overALine is a place in a real S3 store, and the same one through a proxy.
+type overALine struct {
+	t            *testing.T
+	place        s3test.Place
+	endpoint     string // host:port of the store
+	direct, line *account
+	acked, tried atomic.Int64  // steps
+	met          chan struct{} // gets one for each step acknowledged, while there is somebody to take it; nil: nobody
+}
+
+func newOverALine(t *testing.T) *overALine {
 	place := s3test.At(t)
 	u, err := url.Parse(place.URL)
 	if err != nil {
@@ -113,61 +122,81 @@ func TestStepsOverABadLineAreNeitherLostNorTakenTwice(t *testing.T) {
 	if err != nil || endpoint.Scheme != "http" {
 		t.Skipf("the store is not reached by plain HTTP: %s", place.URL)
 	}
-	line := newBadLine(t, endpoint.Host)
-	through, err := s3.Open(t.Context(), place.URL, s3.Options{Credentials: place.Credentials(), Endpoint: "http://" + line.l.Addr().String()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer through.Close()
-	direct := &account{t: t, store: place.Open(t)}
-	bad := &account{t: t, store: through}
-	end := time.Now().Add(soak(2 * time.Second))
+	return &overALine{t: t, place: place, endpoint: endpoint.Host, direct: &account{t: t, store: place.Open(t)}}
+}
+
+// through has the agents reach the store as o says.
+func (l *overALine) through(o s3.Options) {
+	l.line = &account{t: l.t, store: l.place.OpenWith(l.t, o)}
+}
+
+// agents lets four agents make steps until the context ends, and at least three each. What was acknowledged is there for the next machine, once.
+func (l *overALine) agents(until context.Context) {
+	t := l.t
 	var wg sync.WaitGroup
-	var total atomic.Int64
 	for i := range 4 {
 		name := fmt.Sprint("agent-", i)
-		direct.create(name)
-		wg.Go(func() {
-			var acked []int
-			for k := 0; k < 3 || time.Now().Before(end) && k < 10_000; {
-				o := bad.machine()
-				o.SyncTimeout = 20 * time.Second
-				db, err := tonbo.Open(t.Context(), name, o)
-				if err != nil {
-					t.Logf("%s: open: %v", name, err)
-					if time.Now().After(end.Add(30 * time.Second)) {
-						t.Errorf("%s: it never opens", name)
-						return
-					}
-					continue
-				}
-				if _, err := db.Exec("CREATE TABLE IF NOT EXISTS steps(k INTEGER)"); err != nil {
-					t.Error(err)
-				}
-				for range 8 {
-					if _, err := db.Step(t.Context(), "t", fmt.Sprint(k), func(ctx context.Context, tx *sql.Tx) ([]byte, error) {
-						_, err := tx.ExecContext(ctx, "INSERT INTO steps VALUES(?)", k)
-						return nil, err
-					}); err != nil {
-						t.Logf("%s: step %d: %v", name, k, err)
-						break // once more on another machine, under the same id
-					}
-					acked = append(acked, k)
-					k++
-				}
-				db.Close() // what it could not ship was not acknowledged
-			}
-			total.Add(int64(len(acked)))
-			db := open(t, name, direct.machine())
-			want := rows(t, db, fmt.Sprintf("WITH RECURSIVE s(n) AS (SELECT 0 UNION ALL SELECT n+1 FROM s WHERE n<%d) SELECT group_concat(n) FROM s", len(acked)-1))
-			if got := rows(t, db, fmt.Sprintf("SELECT group_concat(k) FROM (SELECT k FROM steps WHERE k<%d ORDER BY k)", len(acked))); got != want {
-				t.Errorf("%s has %s, want %s", name, got, want)
-			}
-			integrity(t, db)
-		})
+		l.direct.create(name)
+		wg.Go(func() { l.agent(until, name) })
 	}
 	wg.Wait()
-	t.Logf("%d steps acknowledged over %d connections, %d of them cut", total.Load(), line.conns.Load(), line.cut.Load())
+	t.Logf("%d steps acknowledged of %d tried", l.acked.Load(), l.tried.Load())
+}
+
+func (l *overALine) agent(until context.Context, name string) {
+	t := l.t
+	patience := time.Now().Add(soak(2*time.Second) + time.Minute)
+	k := 0 // steps acknowledged: 0 to k-1
+	for k < 3 || until.Err() == nil && k < 10_000 {
+		o := l.line.machine()
+		o.SyncTimeout = 20 * time.Second
+		db, err := tonbo.Open(t.Context(), name, o)
+		if err != nil {
+			t.Logf("%s: open: %v", name, err)
+			if time.Now().After(patience) {
+				t.Errorf("%s: it never opens", name)
+				return
+			}
+			continue
+		}
+		if _, err := db.Exec("CREATE TABLE IF NOT EXISTS steps(k INTEGER)"); err != nil {
+			t.Error(err)
+		}
+		for range 8 {
+			l.tried.Add(1)
+			if _, err := db.Step(t.Context(), "t", fmt.Sprint(k), func(ctx context.Context, tx *sql.Tx) ([]byte, error) {
+				_, err := tx.ExecContext(ctx, "INSERT INTO steps VALUES(?)", k)
+				return nil, err
+			}); err != nil {
+				t.Logf("%s: step %d: %v", name, k, err)
+				break // once more on another machine, under the same id
+			}
+			l.acked.Add(1)
+			k++
+			select {
+			case l.met <- struct{}{}:
+			default:
+			}
+		}
+		db.Close() // what it could not ship was not acknowledged
+	}
+	db := open(t, name, l.direct.machine())
+	want := rows(t, db, fmt.Sprintf("WITH RECURSIVE s(n) AS (SELECT 0 UNION ALL SELECT n+1 FROM s WHERE n<%d) SELECT group_concat(n) FROM s", k-1))
+	if got := rows(t, db, fmt.Sprintf("SELECT group_concat(k) FROM (SELECT k FROM steps WHERE k<%d ORDER BY k)", k)); got != want {
+		t.Errorf("%s has %s, want %s", name, got, want)
+	}
+	integrity(t, db)
+}
+
+// TestStepsOverABadLineAreNeitherLostNorTakenTwice: agents make steps on a real S3 store over a line with latency and a cap, that loses answers and resets connections.
+func TestStepsOverABadLineAreNeitherLostNorTakenTwice(t *testing.T) {
+	l := newOverALine(t)
+	line := newBadLine(t, l.endpoint)
+	l.through(s3.Options{Endpoint: "http://" + line.l.Addr().String()})
+	until, cancel := context.WithTimeout(t.Context(), soak(2*time.Second))
+	defer cancel()
+	l.agents(until)
+	t.Logf("%d connections, %d of them cut", line.conns.Load(), line.cut.Load())
 	if line.cut.Load() < 20 {
 		t.Error("hardly a connection was cut")
 	}

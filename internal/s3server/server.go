@@ -6,17 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"strconv"
-	"strings"
-	"sync"
 	"testing"
-	"time"
+
+	"github.com/tonbo-go/tonbo/internal/peer"
 )
 
 // Server is a running server with one bucket. Its fields are fixed once it runs.
@@ -28,12 +23,11 @@ type Server struct {
 	Region    string
 	Dir       string // where it keeps objects: Dir/Bucket/key is the body of an object
 
-	work string
-	stop func()        // ends the process
-	gone chan struct{} // closed when it has ended
-	err  error         // then: how
-	once sync.Once
+	work    string
+	process *peer.Process
 }
+
+var program = peer.Program{Name: "versitygw", Tools: "s3", Module: "github.com/versity/versitygw", Package: "cmd/versitygw"}
 
 // URL returns the location of the bucket as remote/s3 takes it.
 func (s *Server) URL() string {
@@ -60,7 +54,7 @@ func Start(t testing.TB) *Server {
 // Run builds the server if need be (once per version and user; 100 s), starts it, and waits until it answers. It ends with
 // [Server.Stop], and when this process dies.
 func Run(ctx context.Context) (*Server, error) {
-	bin, err := Build(ctx)
+	bin, err := program.Build(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("build the S3 server: %w", err)
 	}
@@ -86,88 +80,22 @@ func Run(ctx context.Context) (*Server, error) {
 }
 
 func (s *Server) start(ctx context.Context, bin string) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := peer.FreeAddress()
 	if err != nil {
 		return err
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
-		return err
-	}
-	logFile, err := os.Create(filepath.Join(s.work, "log"))
-	if err != nil {
-		return err
-	}
-	defer logFile.Close()
-	cmd := exec.Command(bin, "-q", "--keep-alive", "--health", "/health", "--port", "127.0.0.1:"+strconv.Itoa(port), "posix", s.Dir)
+	cmd := exec.Command(bin, "-q", "--keep-alive", "--health", "/health", "--port", address, "posix", s.Dir)
 	cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+s.AccessKey, "ROOT_SECRET_KEY="+s.SecretKey)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = s.work, logFile, logFile
-
-	started := make(chan error)
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		// Linux ends the child when the thread that started it does (Pdeathsig), so this goroutine keeps the thread.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		stop, err := startTied(cmd)
-		s.stop = stop
-		started <- err
-		if err == nil {
-			s.err = cmd.Wait()
-		}
-	}()
-	if err := <-started; err != nil {
-		<-gone
-		return err
-	}
-	s.gone = gone
-	s.Endpoint = "http://127.0.0.1:" + strconv.Itoa(port)
-	if err := s.healthy(ctx); err != nil {
-		s.stop()
-		<-gone
-		text, _ := os.ReadFile(logFile.Name())
-		return fmt.Errorf("%w; its output: %s", err, strings.TrimSpace(string(text)))
-	}
-	return nil
-}
-
-// healthy waits until the server answers.
-func (s *Server) healthy(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	tr := &http.Transport{DisableKeepAlives: true}
-	client := &http.Client{Transport: tr}
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Endpoint+"/health", nil)
-		if err != nil {
-			return err
-		}
-		if resp, err := client.Do(req); err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-		select {
-		case <-tick.C:
-		case <-s.gone:
-			return fmt.Errorf("the server ended: %w", s.err)
-		case <-ctx.Done():
-			return fmt.Errorf("the server does not answer: %w", ctx.Err())
-		}
-	}
+	cmd.Dir = s.work
+	s.Endpoint = "http://" + address
+	s.process, err = peer.Start(ctx, cmd, filepath.Join(s.work, "log"), s.Endpoint+"/health")
+	return err
 }
 
 // Stop ends the server and removes its directory. More calls do nothing.
 func (s *Server) Stop() {
-	s.once.Do(func() {
-		s.stop()
-		<-s.gone
-		_ = os.RemoveAll(s.work) // nothing depends on it
-	})
+	s.process.Stop()
+	_ = os.RemoveAll(s.work) // nothing depends on it
 }
 
 // workDir makes a directory on a file system that takes user extended attributes, where the server keeps entity tags.

@@ -1,6 +1,6 @@
 //go:build unix
 
-package s3server
+package peer
 
 import (
 	"os"

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package s3server
+package peer
 
 import "os/exec"
 
@@ -22,6 +22,3 @@ func startTied(cmd *exec.Cmd) (stop func(), err error) {
 	}
 	return func() { _ = in.Close() }, nil
 }
-
-// tryXattr leaves the answer to the server.
-func tryXattr(string) error { return nil }

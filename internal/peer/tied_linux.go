@@ -1,4 +1,4 @@
-package s3server
+package peer
 
 import (
 	"os/exec"
@@ -13,5 +13,3 @@ func startTied(cmd *exec.Cmd) (stop func(), err error) {
 	}
 	return func() { _ = cmd.Process.Kill() }, nil // an error: it has ended already
 }
-
-func tryXattr(dir string) error { return syscall.Setxattr(dir, "user.tonbo", []byte("1"), 0) }

@@ -1,8 +1,9 @@
-package s3server
+// Package peer builds and runs programs that tests talk to: a real S3 server, a bad line. Each is pinned by a module of its own below internal/tools, is built once per version and user, and
+// ends with the process that started it, whatever ends that.
+package peer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,16 +12,22 @@ import (
 	"strings"
 )
 
-const module = "github.com/versity/versitygw"
+// Program is a command of a module that is not the library's.
+type Program struct {
+	Name    string // of its binary
+	Tools   string // the directory below internal/tools whose go.mod pins it
+	Module  string
+	Package string // of the command, in the module: "cmd/x"
+}
 
-// Build returns the path of the server's binary and builds it first when the user's cache does not have that version. Any
+// Build returns the path of the binary and builds it first when the user's cache does not have that version. Any
 // number of processes may call it at once. Building needs the go command and the module's sources (network, or module cache).
-func Build(ctx context.Context) (string, error) {
-	tools, err := toolsDir()
+func (p Program) Build(ctx context.Context) (string, error) {
+	tools, err := p.toolsDir()
 	if err != nil {
 		return "", err
 	}
-	version, err := pinnedVersion(filepath.Join(tools, "go.mod"))
+	version, err := p.pinnedVersion(filepath.Join(tools, "go.mod"))
 	if err != nil {
 		return "", err
 	}
@@ -32,7 +39,7 @@ func Build(ctx context.Context) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	bin := filepath.Join(dir, "versitygw-"+version)
+	bin := filepath.Join(dir, p.Name+"-"+version)
 	if runtime.GOOS == "windows" {
 		bin += ".exe"
 	}
@@ -52,8 +59,8 @@ func Build(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer os.RemoveAll(tmp)
-	out := filepath.Join(tmp, "versitygw")
-	cmd := exec.CommandContext(ctx, "go", "-C", tools, "build", "-o", out, module+"/cmd/versitygw")
+	out := filepath.Join(tmp, p.Name)
+	cmd := exec.CommandContext(ctx, "go", "-C", tools, "build", "-o", out, p.Module+"/"+p.Package)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GOOS=", "GOARCH=")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", cmd, err, text)
@@ -61,35 +68,35 @@ func Build(ctx context.Context) (string, error) {
 	return bin, os.Rename(out, bin)
 }
 
-// toolsDir finds internal/tools/s3 from the working directory upwards: tests run inside the repository.
-func toolsDir() (string, error) {
+// toolsDir finds the directory of tools from the working directory upwards: tests run inside the repository.
+func (p Program) toolsDir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for {
-		tools := filepath.Join(dir, "internal", "tools", "s3")
+		tools := filepath.Join(dir, "internal", "tools", p.Tools)
 		if _, err := os.Stat(filepath.Join(tools, "go.mod")); err == nil {
 			return tools, nil
 		}
 		up := filepath.Dir(dir)
 		if up == dir {
-			return "", errors.New("internal/tools/s3/go.mod is not above the working directory: run inside the repository")
+			return "", fmt.Errorf("internal/tools/%s/go.mod is not above the working directory: run inside the repository", p.Tools)
 		}
 		dir = up
 	}
 }
 
-func pinnedVersion(gomod string) (string, error) {
+func (p Program) pinnedVersion(gomod string) (string, error) {
 	text, err := os.ReadFile(gomod)
 	if err != nil {
 		return "", err
 	}
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
-		if len(f) >= 2 && f[0] == module {
+		if len(f) >= 2 && f[0] == p.Module {
 			return f[1], nil
 		}
 	}
-	return "", fmt.Errorf("%s does not require %s", gomod, module)
+	return "", fmt.Errorf("%s does not require %s", gomod, p.Module)
 }
