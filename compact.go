@@ -23,7 +23,8 @@ type compaction struct {
 	vdb     *vfs.Database
 	slot    uint64 // that the base covers
 	state   fence.State
-	old     *base.Manifest // that pages come from, nil: the tail has all
+	force   *base.Manifest // in force, nil: none
+	old     *base.Manifest // that pages come from, nil: the tail has all. The one in force, or what the tail has for one (founded)
 	prior   *base.Manifest // in force, if it is of this log: what it lists of the log goes on from there
 	plan    base.Plan
 	packs   *packs             // of the old base, nil: not read
@@ -46,6 +47,7 @@ type compaction struct {
 
 	tailPages int   // different pages in the tail
 	tailBytes int64 // stored, of all its pages, as if each were whole: what is spared who opens it is read as often, whatever it weighs
+	founding  int64 // bytes of the segments that became the bottom
 	perPage   int64 // of one of them
 	buf       []byte
 	rested    time.Time // when it last let others have the processor
@@ -77,7 +79,7 @@ func (c *compaction) upload(ctx context.Context) (m *base.Manifest, key string, 
 // newCompaction returns a compaction over the base old. vdb is the local file, nil: there is none, every page comes from the remote.
 func newCompaction(h *handle, owner *fence.Owner, vdb *vfs.Database, old *base.Manifest, pageSize uint32, settle float64) *compaction {
 	return &compaction{
-		h: h, owner: owner, vdb: vdb, old: old, settle: settle, buf: make([]byte, pageSize), state: fence.State{PageSize: pageSize},
+		h: h, owner: owner, vdb: vdb, force: old, old: old, settle: settle, buf: make([]byte, pageSize), state: fence.State{PageSize: pageSize},
 	}
 }
 
@@ -141,6 +143,10 @@ func (c *compaction) walkLabels(ctx context.Context) error {
 
 // merge plans what goes into the new base, as of slot and state. labels are those since the base in force, oldest first.
 func (c *compaction) merge(ctx context.Context, tl *tail, labels []base.Labelled) error {
+	tl, err := c.founded(ctx, tl)
+	if err != nil {
+		return err
+	}
 	tail, err := tl.objects(ctx, c.h, int(c.state.PageSize))
 	if err != nil {
 		return err
@@ -209,15 +215,24 @@ func (c *compaction) level(level []base.Segment) []*layout.Object {
 
 // chunk is the range of pages that one segment of the bottom covers.
 func (c *compaction) chunk(p uint32) (first, last uint32) {
-	n := uint32(base.ChunkBytes / int(c.state.PageSize))
+	first, last = wholeChunk(p, c.state.PageSize)
+	return first, min(last, c.state.PageCount)
+}
+
+// wholeChunk is a chunk's range of pages, however many of them the database has.
+func wholeChunk(p, pageSize uint32) (first, last uint32) {
+	n := base.ChunkBytes / pageSize
 	first = (p-1)/n*n + 1
-	return first, min(first+n-1, c.state.PageCount)
+	return first, first + n - 1
 }
 
 // holds counts the pages that a range of the bottom must hold: all but the lock page.
-func (c *compaction) holds(first, last uint32) int {
+func (c *compaction) holds(first, last uint32) int { return storedPages(first, last, c.state.PageSize) }
+
+// storedPages counts the pages of a range that are stored at all.
+func storedPages(first, last, pageSize uint32) int {
 	n := int(last-first) + 1
-	if lock := segment.LockPage(int(c.state.PageSize)); first <= lock && lock <= last {
+	if lock := segment.LockPage(int(pageSize)); first <= lock && lock <= last {
 		n--
 	}
 	return n
@@ -275,7 +290,7 @@ func (c *compaction) add(p uint32) {
 // manifestBytes estimates the new manifest's size.
 func (c *compaction) manifestBytes() int64 {
 	n := int64(1024 + 64*len(c.labels))
-	if c.old == nil {
+	if c.force == nil {
 		return n + min(upperLimit, int64(c.state.PageCount)*int64(c.state.PageSize)/64)
 	}
 	for _, level := range c.old.Levels {
@@ -298,23 +313,21 @@ func (c *compaction) cheap() bool {
 	return int64(c.tailPages)*c.perPage+c.manifestBytes() <= c.allowance()
 }
 
-func (c *compaction) allowance() int64 { return int64(c.settle * float64(c.tailBytes)) }
+func (c *compaction) allowance() int64 { return int64(c.settle * float64(c.tailBytes+c.founding)) }
 
 // wholeChunks extends the pages to all of each chunk that has one of them, or that the old bottom does not have whole.
 func (c *compaction) wholeChunks() {
 	lock := segment.LockPage(int(c.state.PageSize))
-	have := map[uint32]base.Segment{} // by the chunk's first page
+	have := map[uint32]int{} // pages that the old bottom has, by the chunk's first page
 	for _, s := range c.old.Bottom() {
-		if s.First == lock+1 {
-			s.First = lock
+		if first, end := wholeChunk(s.First, c.state.PageSize); s.Last <= end { // or it spans chunks: then none of them stays
+			have[first] += s.Pages
 		}
-		have[s.First] = s
 	}
 	var all pageset.Set
 	for first := uint32(1); first <= c.state.PageCount; {
 		_, last := c.chunk(first)
-		s, old := have[first]
-		touched := !old || s.Last < last || s.Pages < c.holds(first, last)
+		touched := have[first] < c.holds(first, last)
 		for p := first; p <= last && !touched; p++ {
 			touched = c.pages.Has(p)
 		}
@@ -433,15 +446,15 @@ func (c *compaction) rest(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// bottom puts the chunks written anew among those that stay.
+// bottom puts the chunks written anew among what stays.
 func (c *compaction) bottom(fresh []base.Segment) []base.Segment {
 	var r []base.Segment
 	old := c.old.Bottom()
 	for _, s := range fresh {
-		for len(old) > 0 && old[0].First < s.First {
+		for len(old) > 0 && old[0].Last < s.First {
 			r, old = append(r, old[0]), old[1:]
 		}
-		if len(old) > 0 && old[0].First == s.First {
+		for len(old) > 0 && old[0].First <= s.Last {
 			old = old[1:]
 		}
 		r = append(r, s)

@@ -293,7 +293,7 @@ func (c *compaction) choose() (now *chosen, read bool) {
 	if h.ended() != nil || h.behind != nil || !h.mergeable() || c.owner.Pending() {
 		return nil, true
 	}
-	if owner, _ := h.current(); owner != c.owner || h.compactor.base != c.old {
+	if owner, _ := h.current(); owner != c.owner || h.compactor.base != c.force {
 		return nil, true
 	}
 	slot, count, sum, sums := h.dir.Snapshot()
@@ -329,7 +329,7 @@ func (h *handle) publish(ctx context.Context, c *compaction, m *base.Manifest, k
 		return err
 	}
 	// It says where the pages are by way of the base that was in force when it was planned: behind another one since, what came between would be nowhere.
-	if owner, _ := h.current(); owner != c.owner || h.compactor.base != c.old {
+	if owner, _ := h.current(); owner != c.owner || h.compactor.base != c.force {
 		return errOvertaken
 	}
 	h.compactor.next = &pendingBase{key, m, c.fresh, c.made, c.counts}

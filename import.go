@@ -218,7 +218,7 @@ func (im *importer) read(ctx context.Context, dir string, id fence.ID, slot uint
 		if _, err := im.f.ReadAt(buf, int64(p-1)*int64(im.size)); err != nil {
 			return err
 		}
-		if (w.Pages()+1)*im.size > segmentLimit {
+		if first, _ := wholeChunk(p, uint32(im.size)); first == p && w.Pages() > 0 { // they are to be the bottom as they are
 			if err := im.spool.add(im.h.name, header, w); err != nil {
 				return err
 			}

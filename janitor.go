@@ -144,7 +144,7 @@ func (h *handle) compactClosed(ctx context.Context) (r *CompactReport, err error
 	}
 	// (3) The base of the claim's state: uploaded first (R8).
 	h.compactor = compactor{base: d.base}
-	c.owner, c.old, c.packs, c.slot, c.state = owner, d.base, d.packs, owner.Slot(), owner.State()
+	c.owner, c.force, c.old, c.packs, c.slot, c.state = owner, d.base, d.base, d.packs, owner.Slot(), owner.State()
 	c.window = d.window()
 	if err := c.look(ctx, &d.tail); err != nil {
 		return nil, err

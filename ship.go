@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/tonbo-go/tonbo/cache"
 	"github.com/tonbo-go/tonbo/fence"
@@ -20,12 +21,13 @@ import (
 type writer = io.Writer
 
 const (
-	inlineLimit  = 4 << 20 // raw bytes of pages that travel inside the entry
-	segmentLimit = 8 << 20 // raw bytes of pages of a segment
-	transfers    = 4       // segments on the way at once: memory stays under transfers * segmentLimit
-	wholeLimit   = 1 << 20 // raw bytes of a database that an entry may carry whole
-	deltaPages   = 256     // pages of an entry that may hold some as differences: what it costs to find these is bounded
-	longestChain = 64      // differences of a page that follow each other
+	inlineLimit  = 4 << 20  // raw bytes of pages that travel inside the entry
+	segmentLimit = 8 << 20  // raw bytes of pages of a segment
+	transfers    = 4        // segments on the way at once
+	transferring = 32 << 20 // bytes of them, when they go up
+	wholeLimit   = 1 << 20  // raw bytes of a database that an entry may carry whole
+	deltaPages   = 256      // pages of an entry that may hold some as differences: what it costs to find these is bounded
+	longestChain = 64       // differences of a page that follow each other
 )
 
 // shipment is one entry's worth of pages.
@@ -161,9 +163,15 @@ func (h *handle) upload(ctx context.Context, sh *shipment) error {
 	defer sh.discard()
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(transfers)
+	room := semaphore.NewWeighted(transferring)
 	p := h.progress("ship", int64(len(sh.pages))*int64(sh.state.PageSize))
 	for i, ref := range sh.spool.refs {
 		g.Go(func() error {
+			bytes := min(ref.Size, transferring)
+			if err := room.Acquire(ctx, bytes); err != nil {
+				return err
+			}
+			defer room.Release(bytes)
 			body := make([]byte, ref.Size)
 			if _, err := sh.spool.f.ReadAt(body, sh.spool.at[i]); err != nil {
 				return fmt.Errorf("read %s: %w", sh.spool.f.Name(), err)

@@ -23,7 +23,8 @@ const mapKept = 4 << 10
 
 // tailEntry is one entry above the base (or the newest whole entry) that carries pages.
 type tailEntry struct {
-	slot   uint64
+	slot   uint64 // of this log: of a fork's source's entries, the create's
+	own    uint64 // of the log that it is in
 	bytes  int64  // of its payload
 	count  uint32 // pages of the database after it
 	sum    uint64 // payload checksum; 0: not known
@@ -59,7 +60,7 @@ type tail struct {
 func (h *handle) tailOf(name string, e *fence.Entry, payload []byte, keep bool) (tailEntry, error) {
 	size := int(e.State.PageSize)
 	key := fence.SlotKey(name, e.Slot)
-	te := tailEntry{slot: e.Slot, bytes: e.PayloadSize, named: new(named)}
+	te := tailEntry{slot: e.Slot, own: e.Slot, bytes: e.PayloadSize, named: new(named)}
 	if payload == nil {
 		id, slot := e.ID, e.Slot
 		te.object = layout.Deferred(h.pages, size, key, func(ctx context.Context) (layout.Part, error) { return h.readMap(ctx, name, slot, id) })
