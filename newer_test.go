@@ -84,7 +84,7 @@ func TestObjectsOfANewerVersionAreRefusedAndLeftAlone(t *testing.T) {
 	}{
 		"entry version":   {"db/main/log/", func(b []byte) []byte { b[8] = 2; return resealed(b) }, map[string]func(*account) error{"Open": owner, "OpenReadOnly": reader, "Get": get}},
 		"entry kind":      {"db/main/log/", func(b []byte) []byte { b[10] = 9; return resealed(b) }, map[string]func(*account) error{"Open": owner, "OpenReadOnly": reader, "Get": get}},
-		"entry flag":      {"db/main/log/", func(b []byte) []byte { b[136] |= 8; return resealed(b) }, map[string]func(*account) error{"Open": owner, "OpenReadOnly": reader, "Get": get}},
+		"entry flag":      {"db/main/log/", func(b []byte) []byte { b[136] |= 16; return resealed(b) }, map[string]func(*account) error{"Open": owner, "OpenReadOnly": reader, "Get": get}},
 		"segment version": {"db/main/seg/", func(b []byte) []byte { b[8] = 2; return resealed(b) }, map[string]func(*account) error{"Verify": verify}},
 		"base manifest":   {"db/main/base/", newFormat, map[string]func(*account) error{"Open": owner, "OpenReadOnly": reader}},
 		"index record":    {"names/main/", newFormat, map[string]func(*account) error{"Open": owner, "Get": get, "List": list}},

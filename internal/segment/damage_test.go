@@ -173,7 +173,7 @@ func TestUnknownVersionKindOrFlagFailsClosed(t *testing.T) {
 		}
 	}
 	var flags *segment.KindError
-	if _, _, err := segment.DecodeHeader(change(136, 0x88)); !errors.As(err, &flags) || flags.Kind != 0x88 {
+	if _, _, err := segment.DecodeHeader(change(136, 0x90)); !errors.As(err, &flags) || flags.Kind != 0x90 {
 		t.Errorf("flags: %v", err)
 	}
 	// A later version may have another header behind the prelude, of any length.

@@ -32,6 +32,8 @@ func goldens() map[string]*spec {
 	closed.Flags = segment.FlagFrozen | segment.FlagWhole
 	used := entry(segment.KindClaim, 92)
 	used.Usage = &segment.Usage{Begin: 17, Expires: 1_900_000_000, Opens: 3, Commits: 1_000_000, Units: 1_000_300, Put: 5, Get: 6, Head: 7, List: 8, Delete: 9, Up: 10 << 30, Down: 11, Stored: 12 << 20, ByteSeconds: 1.5e18}
+	based := entry(segment.KindCommit, 300)
+	based.Base, based.Tail = "db/run-1/base/00000000000000c3-0000000000000002-0123456789abcdeffedcba9876543210", []uint64{196, 299}
 	large := entry(segment.KindCommit, 5)
 	large.PageCount = 50000
 	return map[string]*spec{
@@ -40,6 +42,7 @@ func goldens() map[string]*spec {
 		"rewind":       {header: rewind, size: 4096},
 		"commit":       {header: entry(segment.KindCommit, 2), size: 512, pages: []uint32{1, 2, 5, 9}},
 		"claim-usage":  {header: used, size: 4096},
+		"commit-based": {header: based, size: 4096, deltas: []uint32{2}},
 		"close-noise":  {header: closed, size: 512, pages: span(1, 9), fill: noise},
 		"commit-large": {header: large, size: 4096, pages: []uint32{1, 50000}, refs: []segment.Ref{{Key: "db/run-1/seg/1-aa", First: 2, Last: 30000, Pages: 20000, Size: 5 << 32}, {Key: "db/run-1/seg/1-ab", First: 30001, Last: 49999, Pages: 19999, Size: 1 << 20}}},
 		"segment": {header: segment.Header{Kind: segment.KindSegment, ID: id, Nonce: nonce, Generation: 1, From: 2, Slot: 8, PageCount: 1 << 20}, size: 4096,

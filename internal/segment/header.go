@@ -31,6 +31,8 @@ const (
 	FlagWhole Flags = 1 << 1
 	// flagUsage: a Usage follows the tail. The codec sets it.
 	flagUsage Flags = 1 << 2
+	// flagBaseKey: the key of the base is in numbers. The codec sets it.
+	flagBaseKey Flags = 1 << 3
 )
 
 // Header is what every object begins with. In segments and packs the fields from Prev to Usage are zero.
@@ -56,6 +58,8 @@ type Header struct {
 	Tail    []uint64 // ascending slots above the base (or the newest whole entry) that carry pages, this one excluded; nil: unknown, read every slot
 	Source  *Source  // create of a fork
 	Usage   *Usage   // running totals; nil: not recorded
+
+	textBase bool // the key of the base is spelled out, as older builds did: what was decoded encodes to the same bytes
 
 	PayloadSize int64  // bytes after the header
 	PayloadSum  uint64 // checksum of the payload's index, which holds the checksum of each block (pack: of each payload)

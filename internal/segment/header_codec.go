@@ -79,6 +79,10 @@ func EncodeHeader(dst []byte, h *Header) ([]byte, error) {
 	if h.Usage != nil {
 		flags |= flagUsage
 	}
+	key, short := parseBaseKey(h.Base)
+	if short = short && !h.textBase; short {
+		flags |= flagBaseKey
+	}
 	b = le.AppendUint16(b, uint16(flags))
 	if h.Source != nil {
 		b = append(b, 1, 0)
@@ -90,9 +94,12 @@ func EncodeHeader(dst []byte, h *Header) ([]byte, error) {
 	} else {
 		b = le.AppendUint32(b, uint32(len(h.Tail)))
 	}
-	for _, s := range [...]string{h.Base, h.Label, h.Owner} {
-		b = appendString(b, s)
+	if short {
+		b = appendBaseKey(b, &key)
+	} else {
+		b = appendString(b, h.Base)
 	}
+	b = appendString(appendString(b, h.Label), h.Owner)
 	if s := h.Source; s != nil {
 		b = append(b, s.ID[:]...)
 		b = le.AppendUint64(b, s.Slot)
@@ -183,7 +190,14 @@ func decodeFields(b []byte) (*Header, error) {
 	hasSource := c.u8()
 	zero |= c.u8()
 	tail := c.u32()
-	h.Base, h.Label, h.Owner = c.string(), c.string(), c.string()
+	if h.Flags&flagBaseKey != 0 {
+		h.Flags &^= flagBaseKey
+		h.Base = c.baseKey()
+	} else {
+		h.Base = c.string()
+		_, h.textBase = parseBaseKey(h.Base)
+	}
+	h.Label, h.Owner = c.string(), c.string()
 	if hasSource == 1 {
 		s := &Source{}
 		copy(s.ID[:], c.bytes(16))
