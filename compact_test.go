@@ -146,7 +146,11 @@ func TestCompactionsAtOnceLoseNothing(t *testing.T) {
 			}
 		})
 	}
-	for i := range 150 {
+	rounds := 150
+	if testing.Short() {
+		rounds = 60
+	}
+	for i := range rounds {
 		exec(t, db, "UPDATE t SET v=randomblob(900) WHERE id%50=?", i%50)
 		synced(t, db)
 	}
