@@ -62,7 +62,12 @@ type fixture struct {
 
 func open(t testing.TB, pageSize int, change func(*vfs.Options)) *fixture {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "db")
+	return openIn(t, t.TempDir(), pageSize, change)
+}
+
+func openIn(t testing.TB, dir string, pageSize int, change func(*vfs.Options)) *fixture {
+	t.Helper()
+	path := filepath.Join(dir, "db")
 	img := vfs.EmptyDatabase(pageSize)
 	if err := os.WriteFile(path, img, 0o600); err != nil {
 		t.Fatal(err)
