@@ -46,7 +46,7 @@ func (s *Store) failed(r *request, e *sendError) *failure {
 func (s *Store) refused(r *request, a answer) *failure {
 	p, ours := problemOf(a)
 	f := &failure{code: p.Code}
-	hint, kind := kindOf(r, p.Code)
+	hint, kind := kindOf(r, a.status, p.Code)
 	switch {
 	case !ours:
 		kind = remote.ErrUnknown
@@ -79,17 +79,17 @@ func (s *Store) refused(r *request, a answer) *failure {
 // problemOf reads the server's own word. ours is false for any other page.
 func problemOf(a answer) (p objectwire.Problem, ours bool) {
 	kind, _, err := mime.ParseMediaType(a.header.Get("Content-Type"))
-	if err != nil || kind != "application/problem+json" || a.bodyErr != nil || json.Unmarshal(a.body, &p) != nil || p.Code == "" {
+	if err != nil || a.status < 400 || kind != "application/problem+json" || a.bodyErr != nil || json.Unmarshal(a.body, &p) != nil || p.Code == "" {
 		return objectwire.Problem{}, false
 	}
 	return p, true
 }
 
 // kindOf maps the server's codes to the package's errors. What is not here is unknown.
-func kindOf(r *request, code string) (hint string, kind error) {
+func kindOf(r *request, status int, code string) (hint string, kind error) {
 	switch code {
-	case objectwire.Exists:
-		if r.ifNoneMatch != "" {
+	case objectwire.Exists: // decides whether a commit is in the log: the status must say so as well
+		if r.ifNoneMatch != "" && status == http.StatusPreconditionFailed {
 			return "", remote.ErrExists
 		}
 	case objectwire.Changed:

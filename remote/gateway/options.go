@@ -82,6 +82,9 @@ func parse(raw string, o *Options) (location, error) {
 		return location{}, fmt.Errorf("gateway: %s: the key would go over the network in the clear: use https://, or ?insecure=true where the network is your own", l.base.String())
 	}
 	l.name = l.base.String()
+	if _, err := url.Parse(l.name); err != nil { // a zone of bytes that no URL can spell
+		return location{}, fmt.Errorf("gateway: host %q cannot be spelled in a URL", u.Hostname())
+	}
 	return l, nil
 }
 
