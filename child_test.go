@@ -51,6 +51,10 @@ type job struct {
 	Request        int           // kill the process at this request to the store, counted from 1
 	After          bool          // ... when it has been done, instead of before
 	Pause          time.Duration // between rounds of a Loop, about
+	Pace           time.Duration // before each transaction, about
+	Label          int           // after every n-th transaction Checkpoint gives the point a label: see event "label"
+	History        time.Duration // Options.History
+	SharedCache    int64         // Options.SharedCache
 }
 
 // jobEnv holds the job of a child process, as JSON.
@@ -73,8 +77,10 @@ type event struct {
 //	commit   it has returned nil
 //	refused  it has returned ErrFenced
 //	ack      a Synced (or Close) that began after the commit of Seq has returned nil
+//	label    Checkpoint that began after the commit of Seq has returned nil, and the point has the label Path
 //	unsynced Synced has returned another error than ErrFenced
 //	fenced   it has returned ErrFenced; Path is FencedError.Lost
+//	deleted  it has returned ErrDeleted; Path is FencedError.Lost
 //	wait     it waits for a line
 //	promoted Promote has returned nil
 //	step     Step of number Seq has returned nil, with the result Path
@@ -138,7 +144,7 @@ var errOver = errors.New("fenced")
 
 func (c *child) run() error {
 	ctx := context.Background()
-	o := tonbo.Options{URL: c.URL, Dir: c.Dir, Strict: c.Strict, SyncEvery: c.Beside, SyncTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	o := tonbo.Options{URL: c.URL, Dir: c.Dir, Strict: c.Strict, SyncEvery: c.Beside, SyncTimeout: time.Minute, History: c.History, SharedCache: c.SharedCache, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Pragmas: map[string]string{"wal_autocheckpoint": "30", "cache_size": "12"}}
 	if c.Checkpoints {
 		delete(o.Pragmas, "wal_autocheckpoint")
@@ -213,7 +219,7 @@ func (c *child) run() error {
 		c.say(event{What: "closed"})
 	case err == nil:
 		c.say(event{What: "closed"})
-	case errors.Is(err, tonbo.ErrFenced):
+	case passed(err):
 		c.sayFenced(err)
 	default:
 		return fmt.Errorf("close: %w", err)
@@ -305,6 +311,9 @@ func (c *child) work(seq int) error {
 				return fmt.Errorf("rollback: %w", err)
 			}
 		}
+		if c.Pace > 0 {
+			time.Sleep(time.Duration(rand.Int64N(int64(2 * c.Pace))))
+		}
 		t := commit{seq + i, c.gen}
 		c.say(event{What: "try", commit: t})
 		if err := step(c.db.DB, t, c.Large); err != nil {
@@ -324,6 +333,11 @@ func (c *child) work(seq int) error {
 		if i == c.Wait {
 			c.say(event{What: "wait"})
 			if _, err := c.in.ReadString('\n'); err != nil {
+				return err
+			}
+		}
+		if c.Label > 0 && t.Seq%c.Label == 0 {
+			if err := c.label(t); err != nil {
 				return err
 			}
 		}
@@ -378,6 +392,19 @@ func (c *child) exactly() error {
 	return nil
 }
 
+// label gives the point after t a label.
+func (c *child) label(t commit) error {
+	label := fmt.Sprintf("%d of generation %d", t.Seq, t.Gen)
+	if _, err := c.db.Checkpoint(context.Background(), label); err != nil {
+		if err = c.fenced(err); err != nil {
+			return fmt.Errorf("label %s: %w", label, err)
+		}
+	}
+	c.acked.Store(int64(t.Seq))
+	c.say(event{What: "label", commit: t, Path: label})
+	return nil
+}
+
 // sync calls Synced and says what came of it.
 func (c *child) sync() error {
 	t := commit{int(c.did.Load()), c.gen}
@@ -387,7 +414,7 @@ func (c *child) sync() error {
 		c.acked.Store(int64(t.Seq))
 		c.say(event{What: "ack", commit: t})
 		return nil
-	case errors.Is(err, tonbo.ErrFenced):
+	case passed(err):
 		return c.fenced(err)
 	}
 	c.say(event{What: "unsynced", Err: err.Error()})
@@ -407,7 +434,7 @@ func (c *child) syncBeside() (stop func()) {
 			err := c.db.Synced(ctx)
 			if err == nil {
 				c.say(event{What: "ack", commit: t})
-			} else if errors.Is(err, tonbo.ErrFenced) {
+			} else if passed(err) {
 				return
 			}
 			select {
@@ -419,18 +446,27 @@ func (c *child) syncBeside() (stop func()) {
 	return func() { cancel(); wg.Wait() }
 }
 
+// passed tells whether a handle's time is over: another has the database, or nobody has it any more.
+func passed(err error) bool {
+	return errors.Is(err, tonbo.ErrFenced) || errors.Is(err, tonbo.ErrDeleted)
+}
+
 func (c *child) sayFenced(err error) {
 	var fe *tonbo.FencedError
 	if !errors.As(err, &fe) {
 		c.say(event{What: "broken", Err: fmt.Sprintf("ErrFenced without a FencedError: %v", err)})
 		return
 	}
-	c.say(event{What: "fenced", commit: commit{Gen: c.gen}, Path: fe.Lost, Err: err.Error()})
+	what := "fenced"
+	if fe.Deleted {
+		what = "deleted"
+	}
+	c.say(event{What: what, commit: commit{Gen: c.gen}, Path: fe.Lost, Err: err.Error()})
 }
 
 // fenced looks at an error of a statement. When we have been fenced it checks what is promised then, and returns errOver.
 func (c *child) fenced(err error) error {
-	if !errors.Is(err, tonbo.ErrFenced) {
+	if !passed(err) {
 		return err
 	}
 	c.sayFenced(c.db.Err())
@@ -439,12 +475,12 @@ func (c *child) fenced(err error) error {
 		c.say(event{What: "broken", Err: fmt.Sprintf("a read after the fence: %v", err)})
 	}
 	t := commit{before + 1, c.gen}
-	if err := step(c.db.DB, t, false); errors.Is(err, tonbo.ErrFenced) {
+	if err := step(c.db.DB, t, false); passed(err) {
 		c.say(event{What: "refused", commit: t})
 	} else {
 		c.say(event{What: "broken", Err: fmt.Sprintf("a COMMIT after the fence: %v", err)})
 	}
-	if err := c.db.Synced(context.Background()); !errors.Is(err, tonbo.ErrFenced) {
+	if err := c.db.Synced(context.Background()); !passed(err) {
 		c.say(event{What: "broken", Err: fmt.Sprintf("a Synced after the fence: %v", err)})
 	}
 	if after, err := lastSeq(c.db.DB); err != nil || after != before {

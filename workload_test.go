@@ -118,6 +118,17 @@ func lastSeq(db *sql.DB) (seq int, err error) {
 // inspect checks that a database holds exactly what the transactions in its table a lead to, that these are numbered without a gap and in
 // the order of generations, and that it is sound. It returns them.
 func inspect(ctx context.Context, db *sql.DB) ([]commit, error) {
+	found, err := inspectFork(ctx, db)
+	for i := 1; i < len(found); i++ {
+		if found[i-1].Gen > found[i].Gen {
+			return nil, fmt.Errorf("transaction %d is of generation %d, the one before of %d", found[i].Seq, found[i].Gen, found[i-1].Gen)
+		}
+	}
+	return found, err
+}
+
+// inspectFork is inspect for what may be a fork: its own generations begin anew behind those of its source.
+func inspectFork(ctx context.Context, db *sql.DB) ([]commit, error) {
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return nil, err
@@ -145,8 +156,6 @@ func inspect(ctx context.Context, db *sql.DB) ([]commit, error) {
 		switch {
 		case c.Seq != len(found)+1:
 			return nil, fmt.Errorf("a gap: transaction %d follows %d", c.Seq, len(found))
-		case len(found) > 0 && found[len(found)-1].Gen > c.Gen:
-			return nil, fmt.Errorf("transaction %d is of generation %d, the one before of %d", c.Seq, c.Gen, found[len(found)-1].Gen)
 		case !bytes.Equal(body, content(c, 200)) || sum != int64(crc32.ChecksumIEEE(body)):
 			return nil, fmt.Errorf("transaction %d is not whole", c.Seq)
 		}
@@ -194,10 +203,14 @@ func inspect(ctx context.Context, db *sql.DB) ([]commit, error) {
 
 // inspectFile is inspect for a plain SQLite file.
 func inspectFile(ctx context.Context, path string) ([]commit, error) {
+	return inspectFileBy(ctx, path, inspect)
+}
+
+func inspectFileBy(ctx context.Context, path string, by func(context.Context, *sql.DB) ([]commit, error)) ([]commit, error) {
 	db, err := sql.Open("sqlite3", "file:"+strings.ReplaceAll(path, "#", "%23")+"?mode=ro")
 	if err != nil {
 		return nil, err
 	}
 	defer db.Close()
-	return inspect(ctx, db)
+	return by(ctx, db)
 }
