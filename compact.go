@@ -31,7 +31,9 @@ type compaction struct {
 	packing *packing           // nil: the tail is merged
 	counts  pageCounts         // of the old base's packs, and then of the new one's; nil: not known
 	credit  int64              // bytes that it may put beside what settle allows
+	limit   int64              // bytes that it may put if it is not due; 0: what settle allows
 	settle  float64            // 0: it is due, else settleFactor or closeFactor
+	due     bool               // whatever it costs
 	runs    [][]*layout.Object // of the old base, newest first
 	objects *layout.Deltas     // all that hold pages as of slot, newest first
 	pages   pageset.Set        // what the new level holds
@@ -46,9 +48,9 @@ type compaction struct {
 	bytes   int64                     // of it
 
 	tailPages int   // different pages in the tail
-	tailBytes int64 // stored, of all its pages, as if each were whole: what is spared who opens it is read as often, whatever it weighs
-	founding  int64 // bytes of the segments that became the bottom
-	perPage   int64 // of one of them
+	tailBytes int64 // stored, of all that this log's entries brought of them, as if each were whole: what is spared who opens it is read as often, whatever it weighs
+	founding  int64 // bytes of the segments that became the bottom, if this log's entries brought them
+	perPage   int64 // of a page in the tail
 	buf       []byte
 	rested    time.Time // when it last let others have the processor
 	walked    bool      // the labels between the base and the claim are known
@@ -79,7 +81,7 @@ func (c *compaction) upload(ctx context.Context) (m *base.Manifest, key string, 
 // newCompaction returns a compaction over the base old. vdb is the local file, nil: there is none, every page comes from the remote.
 func newCompaction(h *handle, owner *fence.Owner, vdb *vfs.Database, old *base.Manifest, pageSize uint32, settle float64) *compaction {
 	return &compaction{
-		h: h, owner: owner, vdb: vdb, force: old, old: old, settle: settle, buf: make([]byte, pageSize), state: fence.State{PageSize: pageSize},
+		h: h, owner: owner, vdb: vdb, force: old, old: old, settle: settle, due: settle == 0, buf: make([]byte, pageSize), state: fence.State{PageSize: pageSize},
 	}
 }
 
@@ -95,7 +97,12 @@ func (c *compaction) look(ctx context.Context, tl *tail) error {
 	if err := readMapsBy(ctx, entries, lookers); err != nil { // they name segments
 		return err
 	}
-	above, err := tl.objects(ctx, c.h, int(c.state.PageSize))
+	bottom, err := c.foundation(ctx, tl) // its segments are not read
+	if err != nil {
+		return err
+	}
+	merged := tail{entries: tl.entries[bottom+1:]}
+	above, err := merged.objects(ctx, c.h, int(c.state.PageSize))
 	if err != nil {
 		return err
 	}
@@ -147,11 +154,7 @@ func (c *compaction) merge(ctx context.Context, tl *tail, labels []base.Labelled
 	if err != nil {
 		return err
 	}
-	tail, err := tl.objects(ctx, c.h, int(c.state.PageSize))
-	if err != nil {
-		return err
-	}
-	if err := c.weigh(ctx, tail); err != nil {
+	if err := c.weigh(ctx, tl); err != nil {
 		return err
 	}
 	c.noteLabels(labels)
@@ -159,18 +162,21 @@ func (c *compaction) merge(ctx context.Context, tl *tail, labels []base.Labelled
 		return err
 	}
 	if c.old.Packs() != nil { // the new level takes them in as well
+		if !c.due && c.foreign() && !c.cheap() { // a source's only add to what it costs
+			return nil
+		}
 		if tl, err = c.unpack(ctx, tl); err != nil {
 			return err
 		}
-		if tail, err = tl.objects(ctx, c.h, int(c.state.PageSize)); err != nil {
-			return err
-		}
-		if err := c.weigh(ctx, tail); err != nil {
+		if err := c.weigh(ctx, tl); err != nil {
 			return err
 		}
 	}
 	c.counts = pageCounts{}
-	objects := tail
+	objects, err := tl.objects(ctx, c.h, int(c.state.PageSize))
+	if err != nil {
+		return err
+	}
 	for _, run := range c.runs {
 		objects = append(objects, run...)
 	}
@@ -213,6 +219,9 @@ func (c *compaction) level(level []base.Segment) []*layout.Object {
 	return r
 }
 
+// foreign tells whether the base in force is of another incarnation: of a fork's source.
+func (c *compaction) foreign() bool { return c.force != nil && c.force.ID != c.owner.ID().String() }
+
 // chunk is the range of pages that one segment of the bottom covers.
 func (c *compaction) chunk(p uint32) (first, last uint32) {
 	first, last = wholeChunk(p, c.state.PageSize)
@@ -245,37 +254,44 @@ const (
 	closeFactor  = 4
 )
 
-// weigh finds the pages that the tail's objects hold, and what they weigh.
-func (c *compaction) weigh(ctx context.Context, tail []*layout.Object) error {
+// weigh finds the pages that the tail holds, and what they weigh.
+func (c *compaction) weigh(ctx context.Context, tl *tail) error {
 	c.pages, c.tailBytes = pageset.Set{}, 0
-	if err := pagesOf(ctx, tail, c.add); err != nil {
-		return err
-	}
-	if c.h.tune.broken == withoutDeltas {
-		c.pages = pageset.Set{}
-		for _, o := range tail {
-			layout.PagesIn(o.Known(), 1, c.state.PageCount, func(_ int, first, last uint32) {
+	var whole, bytes, deltas int64
+	for i := range tl.entries {
+		e := &tl.entries[i]
+		ix, err := e.object.Index(ctx)
+		if err != nil {
+			return err
+		}
+		for _, o := range append([]*layout.Object{e.object}, e.named.of(c.h, int(c.state.PageSize), ix)...) {
+			if ix, err = o.Index(ctx); err != nil {
+				return err
+			}
+			if c.h.tune.broken == withoutDeltas {
+				ix = &segment.Index{PageSize: ix.PageSize, Blocks: ix.Blocks}
+			}
+			pagesIn(ix, func(first, last uint32) {
 				for p := first; p <= last; p++ {
 					c.add(p)
 				}
 			})
+			for i := range ix.Blocks {
+				whole += int64(ix.Blocks[i].Count())
+				bytes += int64(ix.Blocks[i].Length)
+				if !e.source {
+					c.tailBytes += int64(ix.Blocks[i].Length)
+				}
+			}
+			if ix.Delta != nil && !e.source {
+				deltas += int64(ix.Delta.Count())
+			}
 		}
 	}
 	c.tailPages = c.pages.Len()
-	var whole, deltas int64
-	for _, o := range tail {
-		ix := o.Known()
-		for i := range ix.Blocks {
-			whole += int64(ix.Blocks[i].Count())
-			c.tailBytes += int64(ix.Blocks[i].Length)
-		}
-		if ix.Delta != nil {
-			deltas += int64(ix.Delta.Count())
-		}
-	}
 	c.perPage = int64(c.state.PageSize) / 3
 	if whole > 0 {
-		c.perPage = c.tailBytes/whole + 1
+		c.perPage = bytes/whole + 1
 	}
 	c.tailBytes += deltas * c.perPage
 	return nil
@@ -305,12 +321,17 @@ func (c *compaction) manifestBytes() int64 {
 	return n
 }
 
-// cheap tells whether a compaction that is not due is worth its bytes. What it costs to merge runs and chunks as well, compactions before have put off.
+// cheap tells whether a compaction that is not due is worth its bytes. What it costs to merge runs and chunks as well, compactions before have put off. What a fork's source left does not pay for it: each fork
+// would put it once more.
 func (c *compaction) cheap() bool {
 	if c.packing != nil {
 		return c.packing.cheap
 	}
-	return int64(c.tailPages)*c.perPage+c.manifestBytes() <= c.allowance()
+	manifest := c.manifestBytes()
+	if c.limit > 0 && int64(c.pages.Len())*c.perPage+manifest > c.limit {
+		return false
+	}
+	return int64(c.tailPages)*c.perPage+manifest <= c.allowance()
 }
 
 func (c *compaction) allowance() int64 { return int64(c.settle * float64(c.tailBytes+c.founding)) }

@@ -87,7 +87,7 @@ func (h *handle) afterShip() {
 		return
 	}
 	// A few large entries cost a cold start little: they wait until nobody is at work.
-	if len(h.tail.entries) < h.tune.settle && h.tail.bytes < h.tune.bytes || h.smallEnoughToCarry() {
+	if n, bytes := h.tail.ours(); n < h.tune.settle && bytes < h.tune.bytes || h.smallEnoughToCarry() {
 		return
 	}
 	if c.idle == nil {
@@ -103,7 +103,7 @@ func (h *handle) afterShip() {
 }
 
 // compactionDue: whatever it costs. The caller holds the round.
-func (h *handle) compactionDue() bool { return len(h.tail.entries) >= h.tune.entries || h.longLog() }
+func (h *handle) compactionDue() bool { return h.tail.long(h.tune.entries) || h.longLog() }
 
 // longLog tells whether a base is due for the log's length alone. The caller holds the round.
 func (h *handle) longLog() bool {
@@ -184,7 +184,8 @@ func (h *handle) settleLog(ctx context.Context) {
 	if h.lockRound(ctx) != nil {
 		return
 	}
-	due := len(h.tail.entries) >= h.tune.settle+2 && !h.smallEnoughToCarry() || h.longLog() || h.manyPacks() && h.credit(closeFactor) > 0
+	n, _ := h.tail.ours()
+	due := n >= h.tune.settle+2 && !h.smallEnoughToCarry() || h.longLog() || h.manyPacks() && h.credit(closeFactor) > 0
 	h.unlockRound()
 	if !due {
 		return
@@ -200,7 +201,20 @@ func (h *handle) mergeable() bool {
 }
 
 // manyPacks: an opening would have fewer requests if they were one. The caller holds the round.
-func (h *handle) manyPacks() bool { return len(h.compactor.base.Packs()) > settledPacks }
+func (h *handle) manyPacks() bool {
+	m := h.compactor.base
+	owner, _ := h.current()
+	return len(m.Packs()) > settledPacks && m.ID == owner.ID().String() // a fork's source's stay as they are
+}
+
+// settleLimit is what one compaction may put that is not due, bytes, however much of the log there is to be merged: an owner that has shipped little leaves what costs more to one that ships more, or
+// to one for which it is due. The caller holds the round.
+func (h *handle) settleLimit() int64 {
+	return max(settleFloor, creditFactor*h.compactor.shipped-h.compactor.put)
+}
+
+// settleFloor is what it may put in any case, if the tail pays for it: enough for the manifest and the pages of a hundred small commits.
+const settleFloor = 1 << 20
 
 // credit is what a last compaction may put because those before have put little. The caller holds the round.
 func (h *handle) credit(settle float64) int64 {
@@ -229,10 +243,11 @@ func (h *handle) compact(ctx context.Context, settle float64) error {
 			return nil
 		}
 	}
+	c.due = c.due || now.due
 	if err := c.merge(ctx, &now.tail, now.labels); err != nil {
 		return err
 	}
-	if (settle > 0 && !c.cheap() || c.packing.idle()) && !now.due {
+	if !c.due && !c.cheap() || c.packing.idle() && !now.due {
 		return nil
 	}
 	fault("compact:planned")
@@ -267,7 +282,7 @@ func (h *handle) newCompaction(ctx context.Context, settle float64) (*compaction
 	owner, vdb := h.current()
 	c := newCompaction(h, owner, vdb, h.compactor.base, uint32(vdb.PageSize()), settle)
 	c.window, c.maps, c.counts, c.credit = h.o.History, h.compactor.maps, h.compactor.counts, h.credit(settle)
-	c.walked = h.compactor.walked
+	c.walked, c.limit = h.compactor.walked, h.settleLimit()
 	tl, due := h.tail.clone(), h.mergeable()
 	h.unlockRound()
 	if !due || h.ended() != nil {

@@ -154,6 +154,15 @@ func (db *DB) Base() *base.Manifest {
 	return db.h.compactor.base
 }
 
+// TailLength counts the entries above the base.
+func (db *DB) TailLength() int {
+	if db.h.lockRound(context.Background()) != nil {
+		return 0
+	}
+	defer db.h.unlockRound()
+	return len(db.h.tail.entries)
+}
+
 // Later makes Collect believe that it is d later.
 func (o CollectOptions) Later(d time.Duration) CollectOptions {
 	o.now = func() time.Time { return time.Now().Add(d) }

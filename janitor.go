@@ -75,17 +75,13 @@ func (d *closed) worth(ctx context.Context, h *handle, c *compaction) (bool, err
 	s, t := d.head.State, h.tune
 	window := d.window()
 	old := window > 0 && t.now().Sub(d.head.Time) > window && d.head.Slot >= d.head.Horizon+t.slots // all of its history can go
-	if old || len(d.tail.entries) >= t.entries || d.head.Slot >= sinceBase(d.head, h.name)+t.slots {
+	if old || d.tail.long(t.entries) || d.head.Slot >= sinceBase(d.head, h.name)+t.slots {
 		return true, nil
 	}
-	if int64(s.PageCount)*int64(s.PageSize) <= wholeLimit/4 || len(d.tail.entries) < t.settle {
+	if n, _ := d.tail.ours(); int64(s.PageCount)*int64(s.PageSize) <= wholeLimit/4 || n < t.settle {
 		return false, nil
 	}
-	objects, err := d.tail.objects(ctx, h, int(s.PageSize))
-	if err != nil {
-		return false, err
-	}
-	if err := c.weigh(ctx, objects); err != nil {
+	if err := c.weigh(ctx, &d.tail); err != nil {
 		return false, err
 	}
 	return c.cheap(), nil
@@ -145,7 +141,7 @@ func (h *handle) compactClosed(ctx context.Context) (r *CompactReport, err error
 	// (3) The base of the claim's state: uploaded first (R8).
 	h.compactor = compactor{base: d.base}
 	c.owner, c.force, c.old, c.packs, c.slot, c.state = owner, d.base, d.base, d.packs, owner.Slot(), owner.State()
-	c.window = d.window()
+	c.window, c.due = d.window(), true
 	if err := c.look(ctx, &d.tail); err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func (c *compaction) unpack(ctx context.Context, tl *tail) (*tail, error) {
 	}
 	all := &tail{}
 	for _, e := range p.entries {
-		all.entries = append(all.entries, tailEntry{slot: e.Slot, bytes: int64(len(e.Payload)), count: e.PageCount, sum: e.Sum, object: e.object, named: new(named)})
+		all.entries = append(all.entries, tailEntry{slot: e.Slot, bytes: int64(len(e.Payload)), count: e.PageCount, sum: e.Sum, source: c.foreign(), object: e.object, named: new(named)})
 	}
 	all.entries = append(all.entries, tl.entries...)
 	return all, nil

@@ -28,6 +28,7 @@ type tailEntry struct {
 	bytes  int64  // of its payload
 	count  uint32 // pages of the database after it
 	sum    uint64 // payload checksum; 0: not known
+	source bool   // it is in the log of a fork's source: each of its forks has it
 	object *layout.Object
 	named  *named
 }
@@ -154,6 +155,25 @@ func (t *tail) drop(slot uint64) {
 	*t = rest
 }
 
+// ours counts the entries of this log, and the bytes of their payloads.
+func (t *tail) ours() (n int, bytes int64) {
+	for i := range t.entries {
+		if e := &t.entries[i]; !e.source {
+			n, bytes = n+1, bytes+e.bytes
+		}
+	}
+	return n, bytes
+}
+
+// long tells whether the tail has so many entries that a base is due, whatever it costs. What a fork's source left counts once the fork has written a third as much itself.
+func (t *tail) long(most int) bool {
+	n, _ := t.ours()
+	return len(t.entries) >= most && oursIn*n >= len(t.entries)
+}
+
+// oursIn is how many entries of a tail there may be for each one of its own log, for the log's sake to be merged.
+const oursIn = 4
+
 // chain counts the deltas of a page that follow its newest whole version in the tail, or, when whole is false, what is below. Where a map has not been read, there may be any number of them.
 func (t *tail) chain(p uint32) (n int, whole bool) {
 	for i := len(t.entries) - 1; i >= 0; i-- {
@@ -189,20 +209,9 @@ func (t *tail) objects(ctx context.Context, h *handle, pageSize int) ([]*layout.
 	return r, nil
 }
 
-// known tells whether all maps of the tail's objects have been read.
+// known tells whether the maps of all entries have been read.
 func (t *tail) known() bool {
-	for _, e := range t.entries {
-		if e.object.Known() == nil {
-			return false
-		}
-		e.named.mu.Lock()
-		objects := e.named.objects
-		e.named.mu.Unlock()
-		if len(objects) < len(e.object.Known().Refs) || slices.ContainsFunc(objects, func(o *layout.Object) bool { return o.Known() == nil }) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(t.entries, func(e tailEntry) bool { return e.object.Known() == nil })
 }
 
 // pagesOf calls add for each page that is in the blocks of objects, whole or as a delta. Their maps must have been read, or are now.

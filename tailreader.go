@@ -386,7 +386,7 @@ func (t *tailReader) tail(ctx context.Context) (tail, error) {
 			return r, err
 		}
 		if p.t != t {
-			te.slot = t.sourceAt
+			te.slot, te.source = t.sourceAt, true
 		}
 		if keep {
 			r.kept += int64(len(e.Payload))
