@@ -253,6 +253,9 @@ func (d *Database) checkpointed(p []byte, off int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.dirty.Has(pgno) && (d.taken == nil || !d.taken.has(pgno)) && (d.uncertain == nil || d.uncertain.shipped) {
+		// It is what is shipped. What an earlier checkpoint has noted of an older version, beside a commit that was uncertain and for a reader that needed that version, holds no more.
+		delete(d.spilled, pgno)
+		delete(d.unsaved, pgno)
 		return
 	}
 	sum := d.o.Sum(pgno, p)
