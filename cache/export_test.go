@@ -36,3 +36,6 @@ func (d *Dir) SetBoot(boot string) error {
 	d.j.state.Boot = boot
 	return d.rewrite()
 }
+
+// Position reads SQLite's index of a WAL.
+func Position(shm string) (end int64) { return readPosition(shm).end }

@@ -15,3 +15,6 @@ func Guarded(c *sqlite3.Conn, q string) error {
 
 // Creates tells whether SQL is taken for one statement that creates an object.
 func Creates(typ, name, sql string) error { return creates(typ, name, sql) }
+
+// ParseVirtual reads CREATE VIRTUAL TABLE.
+func ParseVirtual(sql string) (module string, args []string) { return parseVirtual(sql) }

@@ -359,3 +359,19 @@ line"(x); CREATE TABLE made AS SELECT 1 AS a, ';' AS b;
 		t.Errorf("marked as refused:\n%s", s)
 	}
 }
+
+// FuzzVirtual: of a CREATE VIRTUAL TABLE of any content module and arguments are found, and each is a part of it.
+func FuzzVirtual(f *testing.F) {
+	for _, sql := range []string{"CREATE VIRTUAL TABLE n USING fts5(a, b, tokenize = 'porter \"x\"')", "CREATE VIRTUAL TABLE n USING \"rtree\"(id, /* , */ a, b -- )\n)", "create virtual table using using using(", "x USING [a(b](']", "USING a(,,)", "/*"} {
+		f.Add(sql)
+	}
+	f.Fuzz(func(t *testing.T, sql string) {
+		_, args := changeset.ParseVirtual(sql)
+		all := strings.Join(strings.Fields(sql), "")
+		for _, a := range args {
+			if a == "" || !strings.Contains(all, strings.Join(strings.Fields(a), "")) {
+				t.Errorf("argument %q of %q", a, sql)
+			}
+		}
+	})
+}

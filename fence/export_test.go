@@ -1,6 +1,10 @@
 package fence
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/tonbo-go/tonbo/remote"
+)
 
 // Rules that the tests can break, by name.
 var rules = []struct {
@@ -59,3 +63,6 @@ func Serial(l *Log) { l.serial = true }
 
 // MaxTail is how many slots a Tail names at most.
 const MaxTail = maxTail
+
+// Decode reads an object as the entry of a slot.
+func Decode(obj remote.Object, slot uint64) (*Entry, error) { return decode(obj, slot, true) }
