@@ -6,9 +6,9 @@ import (
 )
 
 // stretch is how many neighbouring pages have their checksums in one piece of memory.
-const stretch = 512
+const stretch = 128
 
-// Sums has a checksum for each of the pages 1 to Len, 0 for those that none was set for. The zero value has no pages. Memory follows the stretches of 512 pages in which one
+// Sums has a checksum for each of the pages 1 to Len, 0 for those that none was set for. The zero value has no pages. Memory follows the stretches of 128 pages in which one
 // was set, not the size of the database: of a database that has just been begun to be fetched, only a few are known. A copy of the struct shares them, as one of a slice does: see
 // Clone and Snapshot.
 type Sums struct {
