@@ -21,8 +21,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/internal/s3test"
 	"github.com/tonbo-go/tonbo/remote"
 	"github.com/tonbo-go/tonbo/remote/dir"
+	"github.com/tonbo-go/tonbo/remote/mem"
 )
 
 // counted counts requests of every kind.
@@ -77,7 +79,55 @@ func holdsNow(t *testing.T) (h processHolds) {
 	return h
 }
 
-// TestManyIdleDatabasesInOneProcess: 10,000 databases hold a file each, no goroutine of ours, little memory, and send nothing in a minute; then 1,000 of them make a step a second each. The remote is a directory: its objects are in no process's memory ($TMPDIR on a RAM disk makes it quick).
+// manyDatabases opens n databases of an account in this process, each with a row that is shipped. They are closed with the test.
+func manyDatabases(t *testing.T, c *tonbo.Client, n int, opened func(*tonbo.DB)) []*tonbo.DB {
+	t.Helper()
+	dbs := make([]*tonbo.DB, n)
+	t.Cleanup(func() {
+		var g errgroup.Group
+		g.SetLimit(8)
+		for _, db := range dbs {
+			if db != nil {
+				g.Go(db.Close)
+			}
+		}
+		if err := g.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	ctx := t.Context()
+	var g errgroup.Group
+	g.SetLimit(8)
+	for i := range dbs {
+		g.Go(func() error {
+			name := fmt.Sprintf("agent-%d-%d", n, i)
+			if _, err := c.Create(ctx, name, tonbo.CreateOptions{}); err != nil {
+				return err
+			}
+			db, err := c.Open(ctx, name)
+			if err != nil {
+				return err
+			}
+			dbs[i] = db
+			for _, q := range []string{"CREATE TABLE steps(id INTEGER PRIMARY KEY, body TEXT)", "INSERT INTO steps(body) VALUES('begun')"} {
+				if _, err := db.ExecContext(ctx, q); err != nil {
+					return err
+				}
+			}
+			if err := db.Synced(ctx); err != nil {
+				return err
+			}
+			opened(db)
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	return dbs
+}
+
+// TestManyIdleDatabasesInOneProcess: 10,000 databases hold a file each, no goroutine of ours, little memory, and send nothing in a minute. The remote is a directory: its objects are in no process's memory ($TMPDIR on a RAM disk makes it quick).
 func TestManyIdleDatabasesInOneProcess(t *testing.T) {
 	if os.Getenv("TONBO_TEST_LARGE") == "" {
 		t.Skip("set TONBO_TEST_LARGE=1: minutes")
@@ -95,62 +145,12 @@ func TestManyIdleDatabasesInOneProcess(t *testing.T) {
 	a := &account{t: t, store: count}
 	o := a.machine()
 	o.MaxDatabases = -1
-	c, err := tonbo.NewClient(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx := t.Context()
-	make1 := func(i int) (*tonbo.DB, error) {
-		name := fmt.Sprintf("agent-%d", i)
-		if _, err := c.Create(ctx, name, tonbo.CreateOptions{}); err != nil {
-			return nil, err
-		}
-		db, err := c.Open(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		for _, q := range []string{"CREATE TABLE steps(id INTEGER PRIMARY KEY, body TEXT)", "INSERT INTO steps(body) VALUES('begun')"} {
-			if _, err := db.ExecContext(ctx, q); err != nil {
-				return nil, err
-			}
-		}
-		if err := db.Synced(ctx); err != nil {
-			return nil, err
-		}
-		db.SetMaxIdleConns(-1) // as after a minute
-		return db, nil
-	}
-	first, err := make1(-1) // what there is once for all
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer closeDB(t, first)
+	c := newClient(t, o)
+	rest := func(db *tonbo.DB) { db.SetMaxIdleConns(-1) } // as after a minute
+	manyDatabases(t, c, 1, rest)                          // what there is once for all
 	before := holdsNow(t)
-	dbs := make([]*tonbo.DB, n)
-	defer func() {
-		var g errgroup.Group
-		g.SetLimit(8)
-		for _, db := range dbs {
-			if db != nil {
-				g.Go(db.Close)
-			}
-		}
-		if err := g.Wait(); err != nil {
-			t.Error(err)
-		}
-	}()
 	begun := time.Now()
-	var g errgroup.Group
-	g.SetLimit(8)
-	for i := range dbs {
-		g.Go(func() (err error) {
-			dbs[i], err = make1(i)
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	manyDatabases(t, c, n, rest)
 	made := time.Since(begun)
 	time.Sleep(70 * time.Second) // they put their logs in order, and a sql.DB's second goroutine ends
 	for last := int64(-1); last != count.n.Load(); time.Sleep(time.Second) {
@@ -176,47 +176,82 @@ func TestManyIdleDatabasesInOneProcess(t *testing.T) {
 	if requests != 0 {
 		t.Errorf("%d requests of databases that do nothing", requests)
 	}
+}
 
-	// A tenth of them make a step a second each.
-	const rounds = 20
-	active := dbs[:n/10]
+// TestThousandDatabasesMakeAStepASecond: 1,000 databases of one process make an exactly-once step a second each, all of which are in the remote, at a PUT each; a while later they hold what idle ones hold. The store is in memory, or what $TONBO_TEST_S3 names.
+func TestThousandDatabasesMakeAStepASecond(t *testing.T) {
+	if os.Getenv("TONBO_TEST_LARGE") == "" {
+		t.Skip("set TONBO_TEST_LARGE=1: minutes")
+	}
+	const n, rounds = 1000, 30
+	var store remote.Store = mem.New("many")
+	if os.Getenv("TONBO_TEST_S3") != "" {
+		store = s3test.Store(t)
+	}
+	count := &counted{Store: store}
+	a := &account{t: t, store: count}
+	o := a.machine()
+	o.MaxDatabases = -1
+	c := newClient(t, o)
+	manyDatabases(t, c, 100, func(db *tonbo.DB) { db.SetMaxIdleConns(-1) }) // what there is once for all
+	before := holdsNow(t)
+	dbs := manyDatabases(t, c, n, func(*tonbo.DB) {})
+	ctx := t.Context()
+	begun, requests := holdsNow(t), count.n.Load()
+	start := time.Now().Add(time.Second)
 	var mu sync.Mutex
 	var took []time.Duration
-	var wg, ready sync.WaitGroup
-	ready.Add(len(active))
-	for i, db := range active {
-		db.SetMaxIdleConns(1) // it keeps its connection
+	var wg sync.WaitGroup
+	late := 0
+	for i, db := range dbs {
 		wg.Go(func() {
-			if err := db.PingContext(ctx); err != nil { // the connection is made
-				t.Error(err)
-			}
-			ready.Done()
-			ready.Wait()
-			next := time.Now().Add(time.Duration(i) * time.Second / time.Duration(len(active)))
 			for k := range rounds {
-				time.Sleep(time.Until(next))
-				next = next.Add(time.Second)
-				start := time.Now()
-				if _, err := db.Step(ctx, "t", fmt.Sprint(k), func(ctx context.Context, tx *sql.Tx) ([]byte, error) {
+				due := start.Add(time.Duration(k)*time.Second + time.Duration(i)*time.Second/n)
+				time.Sleep(time.Until(due))
+				_, err := db.Step(ctx, "t", fmt.Sprint(k), func(ctx context.Context, tx *sql.Tx) ([]byte, error) {
 					_, err := tx.ExecContext(ctx, "INSERT INTO steps(body) VALUES(?)", strings.Repeat("x", 500))
 					return nil, err
-				}); err != nil {
+				})
+				mu.Lock()
+				d := time.Since(due) // with the time that it had to wait for the step before
+				if took = append(took, d); d > time.Second {
+					late++
+				}
+				mu.Unlock()
+				if err != nil {
 					t.Error(err)
 					return
 				}
-				mu.Lock()
-				took = append(took, time.Since(start))
-				mu.Unlock()
 			}
 		})
 	}
 	wg.Wait()
-	slices.Sort(took)
-	if len(took) != len(active)*rounds {
-		t.Fatalf("%d steps", len(took))
-	}
+	lasted := time.Since(start)
 	busy := holdsNow(t)
-	t.Logf("%d of them at a step a second for %d s: p50 %v, p99 %v, longest %v, %v of processor a second; %d files, %.1f KiB each of all", len(active), rounds, took[len(took)/2], took[len(took)*99/100], took[len(took)-1], (busy.cpu-idle.cpu)/time.Duration(rounds), busy.files, each(busy.rss-before.rss))
+	requests = count.n.Load() - requests
+	if t.Failed() {
+		return
+	}
+	slices.Sort(took)
+	each := func(b int64) float64 { return float64(b) / n / 1024 }
+	t.Logf("%d databases at a step a second for %d s, which took %v: from when it was due p50 %v, p99 %v, longest %v, %d of %d more than a second late; %.2f requests a step, %v of processor a second; %.1f KiB and %.2f files each", n, rounds, lasted.Round(time.Millisecond),
+		took[len(took)/2], took[len(took)*99/100], took[len(took)-1], late, len(took), float64(requests)/float64(len(took)), (busy.cpu-begun.cpu)/time.Duration(lasted.Seconds()), each(busy.rss-before.rss), float64(busy.files-before.files)/n)
+	for i, db := range dbs {
+		var steps int
+		if err := db.QueryRow("SELECT count(*) FROM steps").Scan(&steps); err != nil || steps != rounds+1 {
+			t.Errorf("database %d has %d rows: %v", i, steps, err)
+		}
+	}
+	for end := time.Now().Add(4 * time.Minute); ; time.Sleep(time.Second) { // a connection is closed a minute after its last use, and the goroutine that does it ends within the next one
+		idle := holdsNow(t)
+		if files, goroutines := idle.files-before.files, idle.goroutines-before.goroutines; files <= n+8 && goroutines <= n+8 {
+			t.Logf("%v later: %.1f KiB, %.2f files and %.2f goroutines each", time.Since(start.Add(lasted)).Round(time.Second), each(idle.rss-before.rss), float64(files)/n, float64(goroutines)/n)
+			break
+		} else if time.Now().After(end) {
+			t.Errorf("idle, they hold %d files and %d goroutines", files, goroutines)
+			break
+		}
+	}
 }
 
 // fewFilesEnv makes the test binary run its test with few files.
