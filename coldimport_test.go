@@ -17,19 +17,29 @@ func TestFirstRowOfAnImportCostsTheSame(t *testing.T) {
 		t.Helper()
 		store.delay = 20 * time.Millisecond // long enough that what is sent together overlaps on a busy machine
 		defer func() { store.delay = 0 }()
-		store.reset()
-		o := a.lazyMachine()
-		db := open(t, "run", o)
-		if got := rows(t, db, "SELECT k FROM t WHERE id=700"); got != "700" {
-			t.Fatalf("%s: row %q", doing, got)
+		least := 0
+		for range 3 { // what is sent at once may look as if it was not, where the machine is busy
+			store.reset()
+			db := open(t, "run", a.lazyMachine().Unsettled())
+			if got := rows(t, db, "SELECT k FROM t WHERE id=700"); got != "700" {
+				t.Fatalf("%s: row %q", doing, got)
+			}
+			n, chain := store.counts()
+			closeDB(t, db)
+			t.Logf("%s: %d requests, %d one after the other", doing, n, chain)
+			if n > requests {
+				t.Errorf("%s: %d requests, want at most %d", doing, n, requests)
+			}
+			if least == 0 || chain < least {
+				least = chain
+			}
+			if least <= serial {
+				break
+			}
 		}
-		n, chain := store.counts()
-		t.Logf("%s: %d requests, %d one after the other", doing, n, chain)
-		if n > requests || chain > serial {
-			t.Errorf("%s: %d requests, %d one after the other; want at most %d and %d", doing, n, chain, requests, serial)
+		if least > serial {
+			t.Errorf("%s: %d one after the other, want at most %d", doing, least, serial)
 		}
-		store.delay = 0
-		closeDB(t, db)
 	}
 	steps := func(o tonbo.Options, n int) {
 		t.Helper()

@@ -183,7 +183,11 @@ func (c *compaction) merge(ctx context.Context, tl *tail, labels []base.Labelled
 	c.objects = layout.NewDeltas(append(objects, c.level(c.old.Bottom())...))
 	budget := 0
 	if c.settle > 0 {
-		budget = int((c.allowance() - c.manifestBytes()) / c.perPage)
+		room := c.allowance()
+		if c.limit > 0 && !c.due {
+			room = min(room, c.limit)
+		}
+		budget = int((room - c.manifestBytes()) / c.perPage)
 	}
 	c.plan = base.MakePlan(c.old, c.pages.Len(), int(c.state.PageCount), budget)
 	for _, run := range c.runs[:c.plan.Merge] {
@@ -341,8 +345,11 @@ func (c *compaction) wholeChunks() {
 	lock := segment.LockPage(int(c.state.PageSize))
 	have := map[uint32]int{} // pages that the old bottom has, by the chunk's first page
 	for _, s := range c.old.Bottom() {
-		if first, end := wholeChunk(s.First, c.state.PageSize); s.Last <= end { // or it spans chunks: then none of them stays
-			have[first] += s.Pages
+		first, end := wholeChunk(s.First, c.state.PageSize)
+		// What a shrink has given up counts for nothing; of chunks that a segment spans none stays.
+		last := min(s.Last, c.state.PageCount)
+		if s.Last <= end && s.First <= last && s.Pages == storedPages(s.First, s.Last, c.state.PageSize) {
+			have[first] += c.holds(s.First, last)
 		}
 	}
 	var all pageset.Set
@@ -425,6 +432,9 @@ func (c *compaction) write(ctx context.Context) (*base.Manifest, error) {
 	m.Upper = upper
 	if c.plan.Bottom {
 		m.Levels = [][]base.Segment{c.bottom(level)}
+		if p := c.hole(m.Bottom()); p != 0 {
+			return nil, fmt.Errorf("%w: page %d of %d is in no segment of the new bottom", ErrCorrupt, p, c.state.PageCount)
+		}
 	} else {
 		m.Levels = c.old.Levels[c.plan.Merge:]
 		if len(level) > 0 {
@@ -465,6 +475,21 @@ func (c *compaction) rest(ctx context.Context) error {
 	}
 	c.rested = time.Now()
 	return ctx.Err()
+}
+
+// hole returns the first page that is in no segment of a bottom. 0: there is none.
+func (c *compaction) hole(bottom []base.Segment) uint32 {
+	next := uint32(1)
+	for _, s := range bottom {
+		if s.First > next && c.holds(next, s.First-1) > 0 {
+			return next
+		}
+		next = s.Last + 1
+	}
+	if next <= c.state.PageCount && c.holds(next, c.state.PageCount) > 0 {
+		return next
+	}
+	return 0
 }
 
 // bottom puts the chunks written anew among what stays.

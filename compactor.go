@@ -185,7 +185,7 @@ func (h *handle) settleLog(ctx context.Context) {
 		return
 	}
 	n, _ := h.tail.ours()
-	due := n >= h.tune.settle+2 && !h.smallEnoughToCarry() || h.longLog() || h.manyPacks() && h.credit(closeFactor) > 0
+	due := n >= h.tune.settle+2 && !h.smallEnoughToCarry() || h.compactionDue() || h.manyPacks() && h.credit(closeFactor) > 0
 	h.unlockRound()
 	if !due {
 		return

@@ -154,6 +154,41 @@ func (db *DB) Base() *base.Manifest {
 	return db.h.compactor.base
 }
 
+// TailSources counts the logs of sources in which entries above the base are.
+func (db *DB) TailSources() int {
+	if db.h.lockRound(context.Background()) != nil {
+		return 0
+	}
+	defer db.h.unlockRound()
+	return db.h.tail.sources
+}
+
+// NewBottom is the bottom that a base has whose pages, pages of a database of count pages, are merged with the old bottom: the ranges of its segments. hole is the first page that is in none of them.
+func NewBottom(old []base.Segment, pageSize, count uint32, pages []uint32) (bottom []base.Segment, hole uint32) {
+	c := &compaction{state: fence.State{PageSize: pageSize, PageCount: count}, old: &base.Manifest{Levels: [][]base.Segment{old}}}
+	for _, p := range pages {
+		c.pages.Add(p)
+	}
+	c.wholeChunks()
+	var fresh []base.Segment
+	for p := range c.pages.All() { // as write does
+		if n := len(fresh); n > 0 {
+			if _, end := c.chunk(fresh[n-1].First); p <= end {
+				fresh[n-1].Last, fresh[n-1].Pages = p, fresh[n-1].Pages+1
+				continue
+			}
+		}
+		fresh = append(fresh, base.Segment{First: p, Last: p, Pages: 1})
+	}
+	bottom = c.bottom(fresh)
+	return bottom, c.hole(bottom)
+}
+
+// Hole is the first page of so many that is in no segment of a bottom.
+func Hole(bottom []base.Segment, pageSize, count uint32) uint32 {
+	return (&compaction{state: fence.State{PageSize: pageSize, PageCount: count}}).hole(bottom)
+}
+
 // TailLength counts the entries above the base.
 func (db *DB) TailLength() int {
 	if db.h.lockRound(context.Background()) != nil {

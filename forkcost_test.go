@@ -105,6 +105,20 @@ func TestForkPutsWhatItsOwnerHasWritten(t *testing.T) {
 			}
 			a.t.Cleanup(func() { db.Close() }) // which would merge them
 		},
+		"a small database": func(a *account) { // which a Close may carry whole
+			a.create("golden")
+			db := open(a.t, "golden", a.machine().Unsettled())
+			exec(a.t, db, "CREATE TABLE t(id INTEGER PRIMARY KEY, k INT, v BLOB)")
+			for range 2 {
+				exec(a.t, db, "WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM s WHERE n<300) INSERT INTO t(k, v) SELECT n, randomblob(1000) FROM s")
+				synced(a.t, db)
+			}
+			for i := range 6 {
+				exec(a.t, db, "UPDATE t SET k=-1 WHERE id=?", 1+i*3)
+				synced(a.t, db)
+			}
+			a.t.Cleanup(func() { closeDB(a.t, db) })
+		},
 		"large commits": func(a *account) {
 			a.create("golden")
 			db := open(a.t, "golden", a.machine().Unsettled())
@@ -200,5 +214,31 @@ func TestForksLogStaysBounded(t *testing.T) {
 				t.Errorf("verify: %+v, %v", r, err)
 			}
 		})
+	}
+}
+
+// A fork of a fork of a fork stands on what all of them have left, which who opens it reads one log after the other: now and then one puts a base, with its first commit.
+func TestForksOfForksStandOnFewLogs(t *testing.T) {
+	a, w := newPuts(t)
+	a.importOf("f-0", 100)
+	bases := 0
+	for i := range 40 {
+		name := fmt.Sprint("f-", i)
+		db := open(t, name, a.lazyMachine())
+		if n := db.TailSources(); n > 17 {
+			t.Fatalf("fork %d stands on %d logs of sources", i, n)
+		}
+		exec(t, db, "UPDATE t SET k=k+1 WHERE id=?", 1+i)
+		synced(t, db)
+		closeDB(t, db)
+		n, _ := w.since("db/" + name + "/base/")
+		bases += n
+		fork(t, a.client(), name, fmt.Sprint("f-", i+1), nil)
+	}
+	if bases == 0 || bases > 4 {
+		t.Errorf("%d bases, want one to four", bases)
+	}
+	if r, err := a.client().Verify(t.Context(), "f-40"); err != nil || len(r.Problems) > 0 {
+		t.Errorf("verify: %+v, %v", r, err)
 	}
 }

@@ -212,17 +212,17 @@ func (im *importer) read(ctx context.Context, dir string, id fence.ID, slot uint
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if p == lock {
-			continue
-		}
-		if _, err := im.f.ReadAt(buf, int64(p-1)*int64(im.size)); err != nil {
-			return err
-		}
 		if first, _ := wholeChunk(p, uint32(im.size)); first == p && w.Pages() > 0 { // they are to be the bottom as they are
 			if err := im.spool.add(im.h.name, header, w); err != nil {
 				return err
 			}
 			w.Reset(im.size)
+		}
+		if p == lock {
+			continue
+		}
+		if _, err := im.f.ReadAt(buf, int64(p-1)*int64(im.size)); err != nil {
+			return err
 		}
 		im.state.Checksum ^= segment.PageSum(p, buf)
 		if err := w.Add(p, buf); err != nil {

@@ -81,7 +81,11 @@ func (d *closed) worth(ctx context.Context, h *handle, c *compaction) (bool, err
 	if n, _ := d.tail.ours(); int64(s.PageCount)*int64(s.PageSize) <= wholeLimit/4 || n < t.settle {
 		return false, nil
 	}
-	if err := c.weigh(ctx, &d.tail); err != nil {
+	bottom, err := c.foundation(ctx, &d.tail) // its segments are not put again
+	if err != nil {
+		return false, err
+	}
+	if err := c.weigh(ctx, &tail{entries: d.tail.entries[bottom+1:]}); err != nil {
 		return false, err
 	}
 	return c.cheap(), nil

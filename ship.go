@@ -248,12 +248,13 @@ func (s *spool) close() {
 // wantWhole decides whether the next entry carries the whole database: when that is small and spares the next cold start many reads.
 func (h *handle) wantWhole(vdb *vfs.Database, kind fence.Kind) bool {
 	raw := int64(vdb.PageCount()) * int64(vdb.PageSize())
+	n, bytes := h.tail.ours() // a fork that only reads puts none of what its source left
 	switch {
 	case raw > wholeLimit:
 		return false
 	case kind == fence.Close:
-		return len(h.tail.entries) >= 3
+		return n >= 3
 	default:
-		return raw <= wholeLimit/4 && len(h.tail.entries) >= 16 && h.tail.bytes >= raw
+		return raw <= wholeLimit/4 && n >= 16 && bytes >= raw
 	}
 }

@@ -55,6 +55,7 @@ type tail struct {
 	entries []tailEntry
 	bytes   int64
 	kept    int64
+	sources int // logs of a fork's source, of that one's source, and so on, in which its entries are: who opens the database reads them one after the other
 }
 
 // add takes in a new entry. payload may be nil: it is then read when it is needed.
@@ -165,14 +166,18 @@ func (t *tail) ours() (n int, bytes int64) {
 	return n, bytes
 }
 
-// long tells whether the tail has so many entries that a base is due, whatever it costs. What a fork's source left counts once the fork has written a third as much itself.
+// long tells whether the tail has so many entries that a base is due, whatever it costs. What a fork's source left counts once the fork has written a third as much itself, or anything where that would
+// leave too much to who opens it: a fork of a fork has what both of these left.
 func (t *tail) long(most int) bool {
 	n, _ := t.ours()
-	return len(t.entries) >= most && oursIn*n >= len(t.entries)
+	return len(t.entries) >= most && oursIn*n >= len(t.entries) || n > 0 && (t.sources >= mostSources || len(t.entries) >= tailsIn*most)
 }
 
-// oursIn is how many entries of a tail there may be for each one of its own log, for the log's sake to be merged.
-const oursIn = 4
+const (
+	oursIn      = 4  // entries of a tail that there may be for each one of its own log, for the log's sake to be merged
+	tailsIn     = 3  // times as many entries as make a base due, in all
+	mostSources = 16 // logs of sources; a key of a server that is narrowed reads through 64
+)
 
 // chain counts the deltas of a page that follow its newest whole version in the tail, or, when whole is false, what is below. Where a map has not been read, there may be any number of them.
 func (t *tail) chain(p uint32) (n int, whole bool) {

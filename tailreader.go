@@ -375,6 +375,9 @@ func (t *tailReader) tail(ctx context.Context) (tail, error) {
 	if err != nil {
 		return r, err
 	}
+	for s := t.source; s != nil; s = s.source {
+		r.sources++
+	}
 	for _, p := range pieces {
 		e := p.e
 		keep := e.Payload != nil && r.kept+int64(len(e.Payload)) <= tailKept
