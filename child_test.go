@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/url"
@@ -68,6 +69,22 @@ type event struct {
 	Err   string `json:",omitempty"`
 	Warm  bool   `json:",omitempty"`
 	After int    `json:",omitempty"` // requests sent
+}
+
+// eachEvent calls hear with what a child process says, until its output ends.
+func eachEvent(out io.Reader, hear func(event)) {
+	r := bufio.NewReader(out)
+	for {
+		line, err := r.ReadBytes('\n')
+		if err != nil { // half a line was never said
+			return
+		}
+		var e event
+		if err := json.Unmarshal(line, &e); err != nil {
+			e = event{What: "broken", Err: fmt.Sprintf("said %q", line)}
+		}
+		hear(e)
+	}
 }
 
 // events of a child process:

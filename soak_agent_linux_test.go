@@ -1,7 +1,6 @@
 package tonbo_test
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -75,18 +74,7 @@ func (l *soakLife) start(db *soakDB, m *soakMachine, j job) *soakAgent {
 	l.agents.Add(1)
 	go func() { // until the process ends; whoever reads the events waits for that
 		defer close(p.events)
-		r := bufio.NewReader(out)
-		for {
-			line, err := r.ReadBytes('\n')
-			if err != nil { // half a line was never said
-				break
-			}
-			var e event
-			if err := json.Unmarshal(line, &e); err != nil {
-				e = event{What: "broken", Err: fmt.Sprintf("said %q", line)}
-			}
-			p.events <- e
-		}
+		eachEvent(out, func(e event) { p.events <- e })
 		_ = p.cmd.Wait() // it may have been killed; what it says at its end tells more
 	}()
 	return p

@@ -1,7 +1,6 @@
 package tonbo_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -196,19 +195,10 @@ func (w *world) start(j job, fault string) *process {
 	}
 	go func() { // until the process ends; its reader waits for that
 		defer close(p.events)
-		r := bufio.NewReader(out)
-		for {
-			line, err := r.ReadBytes('\n')
-			if err != nil { // half a line was never said
-				break
-			}
-			var e event
-			if err := json.Unmarshal(line, &e); err != nil {
-				e = event{What: "broken", Err: fmt.Sprintf("said %q", line)}
-			}
+		eachEvent(out, func(e event) {
 			w.hear(p.dir, e)
 			p.events <- e
-		}
+		})
 		p.err = p.cmd.Wait()
 	}()
 	w.t.Cleanup(p.kill)
