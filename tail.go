@@ -53,9 +53,8 @@ func (n *named) of(h *handle, pageSize int, ix *segment.Index) []*layout.Object 
 // tail is what a cold start reads beside the base, oldest first. Guarded by the round.
 type tail struct {
 	entries []tailEntry
-	bytes   int64
-	kept    int64
-	sources int // logs of a fork's source, of that one's source, and so on, in which its entries are: who opens the database reads them one after the other
+	kept    int64 // bytes of payloads that stay in memory
+	sources int   // logs of a fork's source, of that one's source, and so on, in which its entries are: who opens the database reads them one after the other
 }
 
 // add takes in a new entry. payload may be nil: it is then read when it is needed.
@@ -128,7 +127,6 @@ func (h *handle) push(e *fence.Entry, payload []byte, whole bool) {
 		h.tail.kept += int64(len(payload))
 	}
 	h.tail.entries = append(h.tail.entries, te)
-	h.tail.bytes += te.bytes
 	h.compactor.shipped += e.Size
 	if ix := te.object.Known(); ix != nil {
 		for _, r := range ix.Refs {
@@ -150,7 +148,6 @@ func (t *tail) drop(slot uint64) {
 	for _, e := range t.entries {
 		if e.slot > slot {
 			rest.entries = append(rest.entries, e)
-			rest.bytes += e.bytes
 		}
 	}
 	*t = rest

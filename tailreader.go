@@ -395,7 +395,6 @@ func (t *tailReader) tail(ctx context.Context) (tail, error) {
 			r.kept += int64(len(e.Payload))
 		}
 		r.entries = append(r.entries, te)
-		r.bytes += te.bytes
 	}
 	return r, nil
 }

@@ -76,7 +76,7 @@ func start(ctx context.Context, bin, address, log string) (*peer.Process, error)
 	return peer.Start(ctx, exec.Command(bin, "-host", host, "-port", port, "-seed", "1"), log, "http://"+address+"/version")
 }
 
-// Add makes the line worse, for the connections that are there too. The toxic's name is its type.
+// Add makes the line worse, for the connections that are there too. The toxic's name is its type and its stream.
 func (l *Line) Add(ctx context.Context, x Toxic) error {
 	return l.call(ctx, http.MethodPost, "/proxies/line/toxics", x, nil)
 }
