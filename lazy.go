@@ -138,8 +138,8 @@ func (s *lazy) record(sums []cache.PageSum) error {
 	switch {
 	case errors.Is(err, cache.ErrSums):
 		err = fmt.Errorf("%w: database %s: %w", ErrCorrupt, s.h.name, err)
+		s.h.broken(err) // before those who wait in Hydrated are told: they find the handle ended
 		s.fail(err)
-		s.h.broken(err)
 		return err
 	case err != nil: // known in memory; a later process fetches these pages again
 		s.h.o.Logger.Debug("hydrated pages not recorded", "database", s.h.name, "error", err)
