@@ -227,8 +227,8 @@ func (s *snapshot) put(_ *locator, first uint32, b []byte, sums []cache.PageSum)
 func (s *snapshot) record([]cache.PageSum) error {
 	err := s.compare()
 	if err != nil {
+		s.h.broken(err) // before those who wait in Hydrated are told: they find the handle ended
 		s.fail(err)
-		s.h.broken(err)
 	}
 	return err
 }
