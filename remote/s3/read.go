@@ -63,7 +63,12 @@ type download struct {
 	body   []byte // what is here of it
 	cut    bool   // the last answer was good as far as it went
 	empty  bool   // the range lies behind the end: ask for the size alone
+
+	untagged int // answers without an entity tag
 }
+
+// untaggedTries is how many answers without an entity tag tell that this is no S3 store. rclone's gives now and then one of an object that is overwritten at that moment.
+const untaggedTries = 4
 
 // next returns the request for what is missing.
 func (d *download) next() request {
@@ -111,6 +116,9 @@ func (d *download) take(a answer) *failure {
 	info := remote.Info{Key: r.key, ETag: unquote(a.header.Get("Etag"))}
 	info.Time, _ = http.ParseTime(a.header.Get("Last-Modified"))
 	if info.ETag == "" {
+		if d.untagged++; d.untagged < untaggedTries {
+			return s.strange(r, a, remote.ErrUnknown, "object without an entity tag")
+		}
 		return s.strange(r, a, remote.ErrUnfit, "object without an entity tag: is this an S3 endpoint?")
 	}
 	if d.o.IfMatch != "" && info.ETag != d.o.IfMatch || d.known && info.ETag != d.info.ETag {

@@ -161,6 +161,28 @@ func TestSuffixLongerThanTheObjectIsReadFromAStoreThatRefusesIt(t *testing.T) {
 	}
 }
 
+// TestObjectWithoutAnEntityTagIsAskedForAgain: rclone's server answers so while an object is overwritten. A store that never has one is none.
+func TestObjectWithoutAnEntityTagIsAskedForAgain(t *testing.T) {
+	for _, tt := range []struct {
+		without, requests int
+		err               error
+	}{{1, 2, nil}, {3, 4, nil}, {100, 4, remote.ErrUnfit}} {
+		f := serve(t, func(w http.ResponseWriter, r *http.Request, n int, _ []byte) {
+			if n > tt.without {
+				stored(w)
+			}
+			w.Write([]byte("object"))
+		})
+		o, err := open(t, f.URL, s3.Options{}).Get(bg, "a", remote.GetOptions{})
+		if !errors.Is(err, tt.err) || tt.err == nil && string(o.Body) != "object" {
+			t.Errorf("%d answers without a tag: %q, %v", tt.without, o.Body, err)
+		}
+		if got := len(f.requests()); got != tt.requests {
+			t.Errorf("%d answers without a tag: %d requests, want %d", tt.without, got, tt.requests)
+		}
+	}
+}
+
 func TestWrongPartsAreRefused(t *testing.T) {
 	for name, contentRange := range map[string]string{"other start": "bytes 11-20/100", "shorter": "bytes 10-18/100", "malformed": "bytes 10-19/*",
 		"backwards": "bytes 19-10/100", "missing": ""} {
