@@ -29,11 +29,11 @@ const (
 	PacksIgnored      = "R10 packs of a base not counted"
 )
 
-// Rules names all of them that random schedules find. ForeignByName takes a schedule by hand.
+// Rules names all of them.
 var Rules = []string{
 	PinsBeforeHead, PinsIgnored, LabelsIgnored, HorizonNotInLog, EndBeyondAll, ChildLetsGo, MiddleLetsGo, OwnPinsIgnored, OwnPinsByName,
 	NewestNotKept, NewestBaseNotKept, HeadBeforeSlot, ClaimCollected, DeleteCollected, RewindCollected, CreateCollected, VoidCollected, NoLogGrace,
-	PacksIgnored,
+	PacksIgnored, ForeignByName,
 }
 
 // ForTest returns o with another floor under the grace of log slots, and with one rule broken ("": none).

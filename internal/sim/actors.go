@@ -175,7 +175,7 @@ func (a *actor) writer() {
 			if head == nil {
 				a.absent(name, since, "head")
 			}
-			if w.chance(2) {
+			if w.chance(2) || w.kept() {
 				continue
 			}
 			o = a.create(name, nil)
@@ -203,12 +203,19 @@ func (a *actor) step(o *own) bool {
 	if w.chance(2) { // time passes between two calls too
 		a.pause(none)
 	}
+	if o.Pending() && w.chance(4) { // its collection does not wait for an answer
+		a.collect(o.name, o)
+		return true
+	}
 	n := w.rnd.IntN(12)
 	if w.c.Mix.Busy {
 		n = [12]int{0, 0, 3, 4, 9, 6, 7, 9, 6, 7, 10, 11}[n]
 		if w.c.Mix.Wide && n == 6 {
 			n = 7
 		}
+	}
+	if w.c.Mix.Home {
+		n = [12]int{0, 3, 4, 6, 6, 6, 7, 7, 7, 9, 9, 11}[n]
 	}
 	switch n {
 	case 0, 1, 2:
@@ -404,11 +411,12 @@ func (a *actor) controller() {
 		switch {
 		case err != nil:
 		case head == nil || head.Ends():
-			if w.c.Mix.Churn && w.chance(2) || w.chance(3) {
+			if (w.c.Mix.Churn && w.chance(2) || w.chance(3)) && !w.kept() {
 				a.create(name, nil)
 			}
 		case free && (w.c.Mix.Forks && !w.chance(4) || !w.c.Mix.Wide && w.chance(3)):
 			a.fork(name, head)
+		case w.c.Mix.Home && (free || !w.forked(name, head.ID)) && !w.chance(300):
 		case w.c.Mix.Wide || w.chance(3) || w.c.Mix.Churn || w.c.Mix.Forks && !free:
 			a.delete(name, head.ID)
 		}

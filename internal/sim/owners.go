@@ -248,8 +248,33 @@ func (a *actor) fork(source string, head *fence.Entry) {
 		name = a.anyName()
 	}
 	o := a.create(name, &of)
-	for o != nil && w.chance(2) && a.step(o) {
+	for o != nil && (w.chance(2) || w.c.Mix.Home && w.chance(2)) && a.step(o) {
 	}
+}
+
+// kept tells that a name which is not in use stays so for a fork: there is something to fork.
+func (w *world) kept() bool {
+	if !w.c.Mix.Forks || w.chance(8) {
+		return false
+	}
+	for _, h := range w.truth {
+		if h.live != (fence.ID{}) {
+			return true
+		}
+	}
+	return false
+}
+
+// forked tells whether there is a pin on an incarnation.
+func (w *world) forked(name string, id fence.ID) bool {
+	prefix := fence.PinPrefix(name)
+	i, _ := w.store.find(prefix)
+	for ; i < len(w.store) && strings.HasPrefix(w.store[i].key, prefix); i++ {
+		if pin, ok := fence.ParsePinKey(w.store[i].key); ok && pin.Source.ID == id {
+			return true
+		}
+	}
+	return false
 }
 
 // free picks a name that is not in use.

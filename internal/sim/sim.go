@@ -44,9 +44,12 @@ type Mix struct {
 	Readers                                                      int
 	Torn                                                         bool // a LIST is no snapshot: it sees some keys as of one moment and the others as of a later one. Log slots have a grace that is longer
 	Keyed                                                        int  // callers with idempotency keys: see keyed.go
+	Ghosts                                                       bool // claims, rewinds and deletions die with their request on its way, and what is on its way waits for its slot to be collected; long pauses
+	Home                                                         bool // forks come home: controllers fork the one name from the other, delete what has been forked, and fork it back; collectors sleep over an end
 }
 
-// Mixes are tried in turn, one a seed: many names; one contended log; create-delete-create; wide windows; forks; lazy readers; torn LISTs.
+// Mixes are tried in turn, one a seed: many names; one contended log; create-delete-create; wide windows; forks; lazy readers; torn LISTs; ghosts; forks of forks
+// back into the first one's name.
 var Mixes = []Mix{
 	{Names: 3, Writers: 3, Controllers: 2, Rewinders: 1, Collectors: 1, Janitors: 1, Steps: 600},
 	{Names: 1, Writers: 3, Controllers: 1, Rewinders: 1, Collectors: 2, Steps: 600, Busy: true},
@@ -55,6 +58,8 @@ var Mixes = []Mix{
 	{Names: 4, Writers: 3, Controllers: 4, Collectors: 3, Janitors: 2, Steps: 1200, Forks: true},
 	{Names: 2, Writers: 3, Controllers: 1, Rewinders: 1, Collectors: 2, Janitors: 1, Readers: 4, Steps: 1200, Busy: true},
 	{Names: 1, Writers: 3, Controllers: 2, Collectors: 4, Steps: 1600, Busy: true, Torn: true},
+	{Names: 1, Writers: 2, Controllers: 6, Rewinders: 1, Collectors: 3, Readers: 8, Steps: 2000, Busy: true, Wide: true, Ghosts: true},
+	{Names: 2, Writers: 2, Controllers: 4, Collectors: 8, Janitors: 4, Steps: 4000, Forks: true, Home: true},
 }
 
 // KeyedMix is for idempotency keys.
@@ -66,6 +71,8 @@ const (
 	Forks       = 4
 	LazyReaders = 5
 	TornLists   = 6
+	Ghosts      = 7
+	ForksHome   = 8
 )
 
 // Result is what a run found.
@@ -235,8 +242,8 @@ func (w *world) schedule(actors []*actor) int {
 		if w.what != "" {
 			return step
 		}
-		if len(w.held) > 0 && w.chance(land) {
-			w.land(w.rnd.IntN(len(w.held)))
+		if i := w.next(land); i >= 0 {
+			w.land(i)
 		}
 		if w.chance(stay) { // runs of one actor are likelier than a coin each step
 			cur = w.rnd.IntN(len(actors))
@@ -251,7 +258,7 @@ func (w *world) schedule(actors []*actor) int {
 			asleep[cur] = step + 20 + w.rnd.IntN(280)
 			continue
 		case a.dawdles():
-			asleep[cur] = step + 5 + w.rnd.IntN(60)
+			asleep[cur] = step + a.nap()
 			continue
 		case w.chance(die):
 			a.crash = true
@@ -314,6 +321,7 @@ type actor struct {
 	want    op // the request that it is about to send
 	had     op // the one before
 	waited  bool
+	end     bool   // the entry that it read last ends an incarnation
 	tearing bool   // in the middle of a LIST that is no snapshot
 	cancel  func() // ends the context of the call under way
 
@@ -331,7 +339,7 @@ type crashed struct{}
 
 func (a *actor) start() {
 	a.stop()
-	a.crash, a.tearing, a.want, a.had = false, false, none, none
+	a.crash, a.tearing, a.end, a.want, a.had = false, false, false, none, none
 	a.seen, a.logs = map[string]ownership{}, map[string]*fence.Log{}
 	a.next, a.stop = iter.Pull(func(yield func(struct{}) bool) {
 		a.yield = yield
@@ -371,6 +379,7 @@ func (a *actor) dawdles() bool {
 		return false
 	}
 	switch {
+	case m.Ghosts && a.name[0] == 'L' && a.want == get && a.had != list:
 	case m.Wide && (a.want == get && a.had == list || a.want == create && a.had == get):
 	case m.Forks && a.name[0] == 'C' && (a.want == list && a.had == create || a.want == create && a.had != create):
 	case m.Forks && a.name[0] != 'C' && (a.want == list || a.want == remove && a.had != remove):
@@ -378,5 +387,19 @@ func (a *actor) dawdles() bool {
 		return false
 	}
 	a.waited = true
-	return a.w.chance(2)
+	return a.w.c.Mix.Home && a.end || a.w.chance(2)
+}
+
+// nap is how many steps a pause of dawdles takes.
+func (a *actor) nap() int {
+	m := a.w.c.Mix
+	switch {
+	case m.Ghosts:
+		return 80 + a.w.rnd.IntN(300)
+	case m.Home && a.name[0] == 'G' && a.want == list && a.had == get && a.end:
+		return 200 + a.w.rnd.IntN(600)
+	case m.Home && a.name[0] == 'G' && a.want == remove:
+		return 5 + a.w.rnd.IntN(200)
+	}
+	return 5 + a.w.rnd.IntN(60)
 }

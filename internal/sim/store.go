@@ -10,6 +10,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/segment"
 	"github.com/tonbo-go/tonbo/remote"
 )
 
@@ -44,6 +45,29 @@ type request struct {
 	op   op
 	key  string
 	body []byte
+}
+
+// next picks the held request that lands now; -1: none. With Ghosts creates wait for their slot to be collected, mostly.
+func (w *world) next(oneIn int) int {
+	if len(w.held) == 0 || !w.chance(oneIn) {
+		return -1
+	}
+	i := w.rnd.IntN(len(w.held))
+	if !w.c.Mix.Ghosts {
+		return i
+	}
+	for j := range w.held {
+		if r := w.held[(i+j)%len(w.held)]; r.op == remove || w.collected(r.key) || w.chance(20) {
+			return (i + j) % len(w.held)
+		}
+	}
+	return -1
+}
+
+// collected tells whether a key is that of a slot that was filled and is empty again.
+func (w *world) collected(key string) bool {
+	slot, ok := fence.ParseSlotKey(key)
+	return ok && slot <= w.truth[strings.Split(key, "/")[1]].tail() && w.at(key) == nil
 }
 
 func (w *world) land(i int) {
@@ -147,6 +171,12 @@ func (c client) Create(ctx context.Context, key string, body []byte) (string, er
 		fault = w.rnd.IntN(40)
 	}
 	switch {
+	case fault < 99 && w.c.Mix.Ghosts && isSlot && takesOver(body) && !w.chance(3):
+		w.held = append(w.held, request{create, key, body})
+		w.tracef(who, "PUT %s held, and dies", w.short(key))
+		c.a.crash = true
+		w.stats.Crashes++
+		c.a.pause(none) // does not return
 	case fault < 4:
 		w.tracef(who, "PUT %s lost", w.short(key))
 		return "", c.unknown(ctx, key)
@@ -201,6 +231,10 @@ func (c client) Get(ctx context.Context, key string, o remote.GetOptions) (remot
 		return remote.Object{}, c.fail("get", key, remote.ErrNotFound, nil)
 	}
 	w.tracef(c.a.name, "GET %s: %s", w.short(key), describe(w.store[i]))
+	if _, isSlot := fence.ParseSlotKey(key); isSlot {
+		k := kindOf(w.store[i])
+		c.a.end = k == fence.Delete || k == fence.Void
+	}
 	obj := remote.Object{Info: w.store[i].info(), Body: w.store[i].body}
 	if o.IfMatch != "" && o.IfMatch != obj.ETag {
 		return remote.Object{}, c.fail("get", key, remote.ErrChanged, nil)
@@ -212,6 +246,14 @@ func (c client) Get(ctx context.Context, key string, o remote.GetOptions) (remot
 		obj.Body = obj.Body[:o.Length]
 	}
 	return obj, nil
+}
+
+// takesOver tells of an entry that follows whatever is the head: late, it finds its slot taken, and becomes a ghost once that is collected.
+func takesOver(body []byte) bool {
+	h, _, err := segment.DecodeHeader(body)
+	must(err)
+	k := fence.Kind(h.Kind)
+	return k == fence.Claim || k == fence.Rewind || k == fence.Delete
 }
 
 // sweeps tells whether the actor is a collector or a janitor.
