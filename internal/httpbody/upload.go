@@ -1,6 +1,7 @@
 package httpbody
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -9,8 +10,23 @@ import (
 
 // Upload is the body of one request. net/http may read on after the request has ended; once detached it gets nothing more, so that the bytes are the caller's again.
 type Upload struct {
+	copied int64 // bytes of a body that is a copy
+
 	mu  sync.Mutex
-	now *reader // what net/http reads: another one, when the connection that it picked turns out dead before a byte was written to it
+	now *reader // what net/http reads: another one, when the connection that it picked turns out dead before a byte was written to it; nil for a copy
+}
+
+// MaxCopy is how large a body AttachCopy may be given, in bytes.
+const MaxCopy = 16 << 10
+
+// AttachCopy makes a copy of b the body of req, and its length the announced one. net/http sends a body of which it knows that it is in memory with the header in one write (if there is room for both in the transport's WriteBufferSize), any other
+// one in a second. Nobody is told when it is taken: that is as soon as the request has a connection.
+func AttachCopy(req *http.Request, b []byte) *Upload {
+	b = bytes.Clone(b)
+	req.ContentLength = int64(len(b))
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }
+	req.Body, _ = req.GetBody()
+	return &Upload{copied: req.ContentLength}
 }
 
 // Attach makes b the body of req, and its length the announced one, of nothing too. moved is called whenever some of it is taken.
@@ -32,13 +48,19 @@ func Attach(req *http.Request, b []byte, moved func()) *Upload {
 
 // Detach ends it.
 func (u *Upload) Detach() {
+	if u.copied > 0 {
+		return
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.now.detach()
 }
 
-// Sent returns how many bytes net/http has taken.
+// Sent returns how many bytes net/http has taken, of a request that had a connection.
 func (u *Upload) Sent() int64 {
+	if u.copied > 0 {
+		return u.copied
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.now.sum()

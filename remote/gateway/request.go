@@ -75,7 +75,10 @@ func (s *Store) send(ctx context.Context, r *request) (a answer, fail *sendError
 
 	var sent atomic.Bool
 	if s.own != nil { // it tells when a request gets a connection
-		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+			sent.Store(true)
+			moved()
+		}})
 	} else {
 		sent.Store(true)
 	}
@@ -139,6 +142,9 @@ func (s *Store) build(ctx context.Context, r *request, token string, moved func(
 	if r.method == http.MethodPut {
 		h["Content-Type"] = []string{"application/octet-stream"}
 		h[objectwire.DigestHeader] = []string{r.digest}
+	}
+	if n := len(r.body); s.own != nil && n > 0 && n <= httpbody.MaxCopy {
+		return req, httpbody.AttachCopy(req, r.body)
 	}
 	return req, httpbody.Attach(req, r.body, moved)
 }

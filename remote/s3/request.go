@@ -130,13 +130,20 @@ func (s *Store) begin(ctx context.Context, r request) (begun *exchange, fail *se
 	var sent atomic.Bool
 	traced := x.ctx
 	if s.trace {
-		traced = httptrace.WithClientTrace(traced, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
+		traced = httptrace.WithClientTrace(traced, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+			sent.Store(true)
+			x.moved()
+		}})
 	}
 	req, err := s.build(traced, r, creds)
 	if err != nil {
 		return nil, &sendError{err: err}
 	}
-	x.up = httpbody.Attach(req, r.body, x.moved)
+	if n := len(r.body); s.trace && n > 0 && n <= httpbody.MaxCopy {
+		x.up = httpbody.AttachCopy(req, r.body)
+	} else {
+		x.up = httpbody.Attach(req, r.body, x.moved)
+	}
 	if !s.trace {
 		sent.Store(true)
 	}
