@@ -25,6 +25,7 @@ type tuning struct {
 	slots   uint64           // of the log since the last base, whatever is in them: its horizon rises with bases alone, and they list its labels
 	packs   int64            // bytes of packs that lie above the levels of a base
 	packing bool             // whatever can be packed is, for tests
+	whole   int64            // wholeLimit, lower for tests
 	broken  broken           // for tests
 }
 
@@ -32,18 +33,20 @@ type tuning struct {
 type broken int
 
 const (
-	againstUnshipped  broken = iota + 1 // deltas are against what no entry holds
-	withoutDeltas                       // a base leaves out the pages that the tail holds as deltas
-	unknownIsAcked                      // R2: a Synced whose append's outcome is not known returns nil
-	idleIsAcked                         // R6: a Synced with nothing to ship asks nobody
-	trustsTheCopy                       // a warm start takes the local copy as it is
-	keepsWhatIsPassed                   // a warm start keeps commits that were not shipped although others have written since
-	packsWithoutOne                     // a pack leaves out an entry
+	againstUnshipped     broken = iota + 1 // deltas are against what no entry holds
+	withoutDeltas                          // a base leaves out the pages that the tail holds as deltas
+	unknownIsAcked                         // R2: a Synced whose append's outcome is not known returns nil
+	idleIsAcked                            // R6: a Synced with nothing to ship asks nobody
+	trustsTheCopy                          // a warm start takes the local copy as it is
+	keepsWhatIsPassed                      // a warm start keeps commits that were not shipped although others have written since
+	packsWithoutOne                        // a pack leaves out an entry
+	pagesOfTheBase                         // a page that is absent comes from the base although entries above it hold it
+	strictUnknownIsAcked                   // R2: a strict COMMIT whose append's outcome is not known returns nil
 )
 
 // A base puts the pages of the tail once more, whole, and what travels with it: the more deltas it takes in, the fewer bytes that is for each. Entries name 256 slots of their tail at most:
 // what comes while a compaction is under way must find room there.
-var defaultTuning = tuning{entries: 192, bytes: 4 << 20, settle: 4, after: 2 * time.Second, slots: 192, wal: checkpointAfter, packs: packedLimit, collect: time.Hour, now: time.Now}
+var defaultTuning = tuning{entries: 192, bytes: 4 << 20, settle: 4, after: 2 * time.Second, slots: 192, wal: checkpointAfter, packs: packedLimit, whole: wholeLimit, collect: time.Hour, now: time.Now}
 
 // maxMarks bounds how finely a manifest remembers which slot was when.
 const maxMarks = 256
@@ -123,7 +126,7 @@ func sinceBase(e *fence.Entry, name string) uint64 {
 // smallEnoughToCarry: entries carry such a database whole from time to time, which is cheaper than a base.
 func (h *handle) smallEnoughToCarry() bool {
 	_, vdb := h.current()
-	return int64(vdb.PageCount())*int64(vdb.PageSize()) <= wholeLimit/4
+	return int64(vdb.PageCount())*int64(vdb.PageSize()) <= h.tune.whole/4
 }
 
 // startCompaction runs one in the background, unless one is under way. The caller holds the round.

@@ -84,6 +84,23 @@ func (o Options) KeepsWhatIsPassed() Options { return o.broken(keepsWhatIsPassed
 // PacksWithoutOne breaks a rule: a pack leaves out one of its entries.
 func (o Options) PacksWithoutOne() Options { return o.broken(packsWithoutOne) }
 
+// PagesOfTheBase breaks a rule: a page that is fetched comes from the base although entries above it hold it.
+func (o Options) PagesOfTheBase() Options { return o.broken(pagesOfTheBase) }
+
+// StrictUnknownIsAcked breaks R2: a strict COMMIT whose append's outcome is not known returns nil.
+func (o Options) StrictUnknownIsAcked() Options { return o.broken(strictUnknownIsAcked) }
+
+// Small makes a database of so many bytes one that entries may carry whole, and that is not fetched lazily; larger ones are.
+func (o Options) Small(bytes int64) Options {
+	t := defaultTuning
+	if o.tune != nil {
+		t = *o.tune
+	}
+	t.whole = bytes
+	o.tune = &t
+	return o
+}
+
 // Packing makes bases pack their tail whenever that is possible, until there are so many bytes of packs; 0: never.
 func (o Options) Packing(bytes int64) Options {
 	t := defaultTuning

@@ -78,7 +78,7 @@ func (d *closed) worth(ctx context.Context, h *handle, c *compaction) (bool, err
 	if old || d.tail.long(t.entries) || d.head.Slot >= sinceBase(d.head, h.name)+t.slots {
 		return true, nil
 	}
-	if n, _ := d.tail.ours(); int64(s.PageCount)*int64(s.PageSize) <= wholeLimit/4 || n < t.settle {
+	if n, _ := d.tail.ours(); int64(s.PageCount)*int64(s.PageSize) <= t.whole/4 || n < t.settle {
 		return false, nil
 	}
 	bottom, err := c.foundation(ctx, &d.tail) // its segments are not put again

@@ -14,12 +14,9 @@ import (
 	"github.com/tonbo-go/tonbo/internal/segment"
 )
 
-// eagerLimit is how large a database may be, in bytes, to be fetched before Open returns in any case.
-const eagerLimit = wholeLimit
-
-// lazily tells whether a local copy of that state may begin with pages missing.
+// lazily tells whether a local copy of that state may begin with pages missing: one that is no larger than what an entry may carry whole is fetched before Open returns in any case.
 func (h *handle) lazily(s fence.State) bool {
-	return h.o.Hydration != HydrateFull && int64(s.PageCount)*int64(s.PageSize) > eagerLimit
+	return h.o.Hydration != HydrateFull && int64(s.PageCount)*int64(s.PageSize) > h.tune.whole
 }
 
 // lazyStart begins a local copy in which the pages are that are at hand, and no others: those of the entries that have been read, the upper ones that come with the

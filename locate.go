@@ -75,6 +75,9 @@ func (l *locator) objects(ctx context.Context) ([]*layout.Object, error) {
 	if err != nil {
 		return nil, err
 	}
+	if l.base != nil && l.h.tune.broken == pagesOfTheBase {
+		r = nil
+	}
 	if l.base != nil && l.base.Packed != nil {
 		p := l.packs.Load()
 		if p == nil {

@@ -250,11 +250,11 @@ func (h *handle) wantWhole(vdb *vfs.Database, kind fence.Kind) bool {
 	raw := int64(vdb.PageCount()) * int64(vdb.PageSize())
 	n, bytes := h.tail.ours() // a fork that only reads puts none of what its source left
 	switch {
-	case raw > wholeLimit:
+	case raw > h.tune.whole:
 		return false
 	case kind == fence.Close:
 		return n >= 3
 	default:
-		return raw <= wholeLimit/4 && n >= 16 && bytes >= raw
+		return raw <= h.tune.whole/4 && n >= 16 && bytes >= raw
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/cache"
 	"github.com/tonbo-go/tonbo/tonbotest"
 )
 
@@ -29,6 +30,10 @@ func (w *simWorld) step() error {
 	}
 	n := w.names[name]
 	h := m.dbs[name]
+	compacts := 8
+	if w.lazy { // nothing is fetched late but what is in a base
+		compacts = 25
+	}
 	kinds := []struct {
 		weight int
 		do     func(*simMachine, string) error
@@ -38,12 +43,15 @@ func (w *simWorld) step() error {
 		{30, w.sync, h != nil},
 		{10, w.checkpoint, h != nil},
 		{8, w.housekeep, h != nil},
-		{8, w.compact, h != nil},
+		{compacts, w.compact, h != nil},
 		{5, w.leave, h != nil},
+		{8, w.hydrate, h != nil && w.lazy},
+		{4, w.examine, h != nil},
 		{4, w.reopen, h != nil && h.db.Err() != nil},
 		{25, w.open, h == nil && n.live},
 		{12, w.read, n.live},
 		{8, w.point, n.live},
+		{8, w.follow, n.live || m.ros[name] != nil},
 		{5, w.fork, true},
 		{15, w.create, !n.live},
 		{2, w.remove, n.live},
@@ -104,6 +112,9 @@ func (w *simWorld) write(m *simMachine, name string) error {
 	h, n := m.dbs[name], w.names[name]
 	if len(h.list) == 0 {
 		if tx, err := h.db.Begin(); err == nil {
+			if w.lazy {
+				tx.Exec(ballastSchema)
+			}
 			tx.Exec(schema) // it may be there already
 			tx.Commit()
 		}
@@ -115,6 +126,33 @@ func (w *simWorld) write(m *simMachine, name string) error {
 	w.log("m%d writes %s %d.%d: %s", m.n, name, c.Seq, c.Gen, outcome(err))
 	if err == nil {
 		h.list = list
+	}
+	if h.strict {
+		return w.committed(m, name, h, c, err)
+	}
+	return nil
+}
+
+// committed holds what a strict COMMIT said: nil, and the remote has it; an error, and it is not here, and nowhere unless its outcome was not known.
+func (w *simWorld) committed(m *simMachine, name string, h *simHandle, c commit, err error) error {
+	if err == nil {
+		w.n.strict++
+		got, gone, terr := w.truth(name)
+		if terr != nil {
+			return terr
+		}
+		if gone || !slices.Equal(got, h.list) {
+			return broke("m%d's COMMIT of %v in %s said yes, and the remote has %v (gone %v)", m.n, c, name, got, gone)
+		}
+		return w.acknowledged(name, h, h.list)
+	}
+	w.n.failed++
+	if !errors.Is(err, tonbo.ErrUnsynced) && !errors.Is(err, tonbo.ErrFenced) && !errors.Is(err, tonbo.ErrDeleted) && !m.down() {
+		w.names[name].never[c] = true
+	}
+	list, lerr := w.listed(h.db)
+	if lerr == nil && !m.down() && !slices.Equal(list, h.list) {
+		return broke("m%d's COMMIT of %v in %s failed (%v), and it holds %v, not %v", m.n, c, name, err, list, h.list)
 	}
 	return nil
 }
@@ -181,6 +219,9 @@ func (w *simWorld) compact(m *simMachine, name string) error {
 	err := m.dbs[name].db.Compact(w.op, false)
 	if err == nil {
 		w.n.compactions++
+		if b := m.dbs[name].db.Base(); b != nil {
+			w.n.packs += len(b.Packs())
+		}
 	}
 	w.log("m%d compacts %s: %s", m.n, name, outcome(err))
 	if w.rng.IntN(2) == 0 {
@@ -221,8 +262,10 @@ func (w *simWorld) reopen(m *simMachine, name string) error {
 
 func (w *simWorld) open(m *simMachine, name string) error {
 	w.weather(m, false)
-	db, err := tonbo.Open(w.op, name, w.options(m))
-	w.log("m%d opens %s: %s", m.n, name, outcome(err))
+	o := w.options(m)
+	o.Strict = w.rng.IntN(3) == 0
+	db, err := tonbo.Open(w.op, name, o)
+	w.log("m%d opens %s (strict %v): %s", m.n, name, o.Strict, outcome(err))
 	if err != nil {
 		if errors.Is(err, tonbo.ErrNotFound) && w.names[name].live {
 			return broke("%s is there, and not found: %v", name, err)
@@ -231,19 +274,24 @@ func (w *simWorld) open(m *simMachine, name string) error {
 	}
 	w.n.takeovers++
 	db.SetMaxOpenConns(1)
-	h := &simHandle{db: db}
+	h := &simHandle{db: db, strict: o.Strict}
 	m.dbs[name] = h
 	return w.opened(m, name, h)
 }
 
 // opened looks at what a handle has got.
 func (w *simWorld) opened(m *simMachine, name string, h *simHandle) error {
-	list, err := w.found(h.db)
+	list, err := w.look(h.db)
 	if err != nil {
+		delete(m.dbs, name) // what it holds is not known
+		defer h.db.Close()
 		if m.down() || h.db.Err() != nil {
 			return nil
 		}
 		return w.unreadable("m%d opened %s", m.n, name, err)
+	}
+	if s := h.db.Status(); s.PagesLocal < s.Pages {
+		w.n.partial++
 	}
 	h.list, h.shipped = list, len(list)
 	if len(list) > len(w.names[name].acked) { // local commits that were kept are among them, perhaps
@@ -254,6 +302,79 @@ func (w *simWorld) opened(m *simMachine, name string, h *simHandle) error {
 		h.shipped = min(len(list), len(got))
 	}
 	return w.check(name, fmt.Sprintf("m%d opens", m.n), list)
+}
+
+// hydrate makes a copy whole. It may fail as long as requests do.
+func (w *simWorld) hydrate(m *simMachine, name string) error {
+	w.weather(m, false)
+	h := m.dbs[name]
+	err := h.db.Hydrated(w.op)
+	w.log("m%d hydrates %s: %s", m.n, name, outcome(err))
+	switch {
+	case errors.Is(err, cache.ErrSums):
+		return broke("m%d has another %s than was shipped: %v", m.n, name, err)
+	case err == nil:
+		w.n.whole++
+	case !w.calm || m.down():
+		h.damaged = true
+	case errors.Is(err, tonbo.ErrCorrupt) && !h.damaged:
+		return broke("m%d cannot make %s whole: %v", m.n, name, err)
+	}
+	return nil
+}
+
+// examine reads all that an owner has.
+func (w *simWorld) examine(m *simMachine, name string) error {
+	w.weather(m, false)
+	h := m.dbs[name]
+	list, err := w.found(h.db)
+	w.log("m%d examines %s: %d, %s", m.n, name, len(list), outcome(err))
+	switch {
+	case err == nil && !slices.Equal(list, h.list):
+		return broke("m%d holds %v of %s, not %v", m.n, list, name, h.list)
+	case err == nil || m.down() || h.db.Err() != nil:
+		return nil
+	case !w.calm:
+		h.damaged = true
+	case h.damaged:
+		return nil
+	}
+	return w.unreadable("m%d examines %s", m.n, name, err)
+}
+
+// follow reads with a reader that stays, and that has read some pages long ago.
+func (w *simWorld) follow(m *simMachine, name string) error {
+	w.weather(m, false)
+	n, r := w.names[name], m.ros[name]
+	if r != nil && (r.life != n.life || w.rng.IntN(5) == 0) {
+		r.db.Close()
+		delete(m.ros, name)
+		return nil
+	}
+	if r == nil {
+		db, err := tonbo.OpenReadOnly(w.op, name, w.options(m))
+		w.log("m%d begins to read %s: %s", m.n, name, outcome(err))
+		if err != nil {
+			return nil
+		}
+		db.SetMaxOpenConns(1)
+		r = &simReader{db: db, life: n.life, seen: slices.Clone(n.acked)}
+		m.ros[name] = r
+	}
+	list, err := w.look(r.db)
+	w.log("m%d goes on reading %s: %d, %s", m.n, name, len(list), outcome(err))
+	if err != nil {
+		return nil
+	}
+	w.n.moved++
+	switch {
+	case !n.known[fmt.Sprint(list)]:
+		return broke("a reader of m%d has %v of %s, which never was", m.n, list, name)
+	case !begins(list, r.seen):
+		return broke("a reader of m%d has %v of %s, and had %v", m.n, list, name, r.seen)
+	}
+	r.seen = list
+	return nil
 }
 
 // unreadable: a read failed, which it may when a request did.
@@ -319,7 +440,7 @@ func (w *simWorld) label(n *simName) string {
 
 // begun makes a name's life begin.
 func (n *simName) begun(acked []commit, known map[string]bool) {
-	*n = simName{live: true, acked: slices.Clone(acked), known: map[string]bool{fmt.Sprint([]commit(nil)): true}, labels: map[string][]commit{}}
+	*n = simName{live: true, life: n.life + 1, never: map[commit]bool{}, acked: slices.Clone(acked), known: map[string]bool{fmt.Sprint([]commit(nil)): true}, labels: map[string][]commit{}}
 	maps.Copy(n.known, known)
 	n.learn(acked)
 }
@@ -441,6 +562,7 @@ func (w *simWorld) rewind(m *simMachine, name string) error {
 			return broke("%s was to be rewound to %v, and is %v; %v was acknowledged", name, n.labels[label], list, n.acked)
 		}
 		n.acked = slices.Clone(list)
+		n.life++
 		w.n.rewinds++
 	}
 	return nil
@@ -540,7 +662,7 @@ func (w *simWorld) finish() error {
 		if !n.live {
 			continue
 		}
-		m := &simMachine{n: 9, disk: w.machines[0].disk, store: tonbotest.NewStore(w.inner), dbs: map[string]*simHandle{}}
+		m := &simMachine{n: 9, disk: w.machines[0].disk, store: tonbotest.NewStore(w.inner), dbs: map[string]*simHandle{}, ros: map[string]*simReader{}}
 		o := w.options(nil)
 		db, err := tonbo.Open(w.ctx, name, o)
 		if n.dying && errors.Is(err, tonbo.ErrDeleted) {

@@ -31,6 +31,7 @@ import (
 
 var (
 	simSeed = flag.Uint64("sim.seed", 0, "run this seed alone, and show its steps")
+	simOnly = flag.String("sim.only", "", "of the broken variants those with this in their names")
 	simShow = flag.Bool("sim.show", false, "show the steps of each seed")
 )
 
@@ -46,6 +47,9 @@ type simWorld struct {
 	machines  []*simMachine
 	names     map[string]*simName
 	breaks    simBreak
+	lazy      bool // databases are fetched lazily, whatever their size
+	packing   int64
+	calm      bool // m's requests meet no faults in this step
 	labels    int
 	steps     int
 	trace     []string
@@ -55,6 +59,7 @@ type simWorld struct {
 // simCounts is what came about.
 type simCounts struct {
 	acks, takeovers, forks, deletes, rewinds, crashes, losses, reads, points, compactions, fenced, held int
+	strict, failed, partial, whole, moved, packs                                                        int // strict COMMITs that returned nil, and that did not; databases opened and left with pages missing, and made whole; reads of a reader that stayed; packs at compactions
 }
 
 func (c *simCounts) add(d simCounts) {
@@ -70,6 +75,12 @@ func (c *simCounts) add(d simCounts) {
 	c.compactions += d.compactions
 	c.fenced += d.fenced
 	c.held += d.held
+	c.strict += d.strict
+	c.failed += d.failed
+	c.partial += d.partial
+	c.whole += d.whole
+	c.moved += d.moved
+	c.packs += d.packs
 }
 
 // simBreak is how a run is broken on purpose. The zero value is not at all.
@@ -87,6 +98,7 @@ type simMachine struct {
 	disk  *tonbotest.Disk
 	store *tonbotest.Store
 	dbs   map[string]*simHandle
+	ros   map[string]*simReader
 	dead  bool // in the middle of a step
 	cut   int  // the change of a file at which it loses its power; 0: none
 }
@@ -99,15 +111,26 @@ type simHandle struct {
 	db      *tonbo.DB
 	list    []commit // what it holds
 	shipped int      // how many of these the remote has had
+	strict  bool     // COMMIT waits for the remote
+	damaged bool     // what was fetched for it was damaged on its way
+}
+
+// simReader is a reader that stays open. It may move to a newer state when objects of its own are gone.
+type simReader struct {
+	db   *tonbo.DB
+	life int      // of the name, when it was opened
+	seen []commit // what it held last
 }
 
 // simName is what is known of a name.
 type simName struct {
 	live   bool
+	life   int                 // rises when it is created, forked and rewound
 	dying  bool                // its deletion has begun, and was interrupted: nobody opens it any more, and the next Delete ends it
 	acked  []commit            // acknowledged: what every later state begins with, until a rewind
 	known  map[string]bool     // states that ever were, anywhere
 	labels map[string][]commit // states that have a label
+	never  map[commit]bool     // transactions whose COMMIT failed for good
 }
 
 func (n *simName) learn(list []commit) { n.known[fmt.Sprint(list)] = true }
@@ -127,6 +150,8 @@ var simNames = []string{"a", "b", "c"}
 
 func newSim(ctx context.Context, seed uint64, base string, breaks simBreak) (*simWorld, error) {
 	w := &simWorld{ctx: ctx, seed: seed, rng: rand.New(rand.NewPCG(seed, 3)), inner: mem.New("sim"), base: base, names: map[string]*simName{}, breaks: breaks}
+	w.lazy = w.rng.IntN(3) > 0
+	w.packing = []int64{-1, -1, 16 << 10, 1 << 20}[w.rng.IntN(4)]
 	for i := range 3 {
 		dir := filepath.Join(base, fmt.Sprint("m", i))
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -140,10 +165,10 @@ func newSim(ctx context.Context, seed uint64, base string, breaks simBreak) (*si
 		if breaks.inner != nil {
 			store = breaks.inner(store)
 		}
-		w.machines = append(w.machines, &simMachine{n: i, disk: disk, store: tonbotest.NewStore(store), dbs: map[string]*simHandle{}})
+		w.machines = append(w.machines, &simMachine{n: i, disk: disk, store: tonbotest.NewStore(store), dbs: map[string]*simHandle{}, ros: map[string]*simReader{}})
 	}
 	for _, n := range simNames {
-		w.names[n] = &simName{known: map[string]bool{}, labels: map[string][]commit{}}
+		w.names[n] = &simName{known: map[string]bool{}, labels: map[string][]commit{}, never: map[commit]bool{}}
 	}
 	return w, nil
 }
@@ -159,12 +184,18 @@ func (w *simWorld) close() {
 func (w *simWorld) options(m *simMachine) tonbo.Options {
 	o := tonbo.Options{SyncTimeout: 20 * time.Second, History: time.Minute, SharedCache: -1, Owner: "clean", MaxDatabases: -1, Hydration: tonbo.HydrateNone,
 		Pragmas: map[string]string{"wal_autocheckpoint": "20", "cache_size": "12"}}
+	o = o.Tuned(1<<30, 1000*time.Hour)
+	if w.lazy {
+		o = o.Small(4 << 10)
+	}
+	if w.packing >= 0 {
+		o = o.Packing(w.packing)
+	}
 	if m == nil {
 		o.Remote, o.Dir = w.inner, filepath.Join(w.base, "clean")
-		return o.Tuned(1<<30, 1000*time.Hour)
+		return o
 	}
 	o.Remote, o.Dir, o.Owner = m.store, m.disk.Dir(), fmt.Sprint("m", m.n)
-	o = o.Tuned(1<<30, 1000*time.Hour)
 	if w.breaks.options != nil {
 		o = w.breaks.options(o)
 	}
@@ -191,7 +222,7 @@ func (w *simWorld) weather(m *simMachine, holds bool) {
 		m.disk.Cut(n)
 		m.cut = m.disk.Changes() + n
 	}
-	if w.rng.IntN(5) < 3 {
+	if w.calm = w.rng.IntN(5) < 3; w.calm {
 		return
 	}
 	salt, chance := w.rng.Uint64(), []int{4, 12, 30}[w.rng.IntN(3)]
@@ -232,8 +263,12 @@ func (w *simWorld) off(m *simMachine) {
 		if h := m.dbs[n]; h != nil {
 			h.db.Close()
 		}
+		if r := m.ros[n]; r != nil {
+			r.db.Close()
+		}
 	}
 	clear(m.dbs)
+	clear(m.ros)
 	m.store.Heal()
 	m.dead, m.cut = false, 0
 }
@@ -264,7 +299,60 @@ func (w *simWorld) found(db *tonbo.DB) ([]commit, error) {
 	if err := db.QueryRow("SELECT count(*) FROM sqlite_schema").Scan(&tables); err != nil || tables == 0 {
 		return nil, err
 	}
+	if err := w.ballast(db); err != nil {
+		return nil, err
+	}
 	return inspect(w.ctx, db.DB)
+}
+
+// Ballast is what databases hold from their first commit on and nobody reads but who reads everything: pages that are fetched late.
+const ballastRows = 30
+
+var ballastSchema = fmt.Sprintf(`CREATE TABLE ballast(n INTEGER PRIMARY KEY, v BLOB);
+WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM s WHERE n<%d) INSERT INTO ballast SELECT n, printf('%%.*c', 3500, char(64+n)) FROM s`, ballastRows)
+
+// ballast reads it.
+func (w *simWorld) ballast(db *tonbo.DB) error {
+	var tables, rows int
+	if err := db.QueryRow("SELECT count(*) FROM sqlite_schema WHERE name = 'ballast'").Scan(&tables); err != nil || tables == 0 {
+		return err
+	}
+	if err := db.QueryRow("SELECT count(*) FROM ballast WHERE v = printf('%.*c', 3500, char(64+n))").Scan(&rows); err != nil {
+		return err
+	}
+	if rows != ballastRows {
+		return fmt.Errorf("%d rows of ballast, want %d", rows, ballastRows)
+	}
+	return nil
+}
+
+// listed is what the transactions' own table says that a database holds: it reads little of it.
+func (w *simWorld) listed(db *tonbo.DB) (list []commit, err error) {
+	var tables int
+	if err := db.QueryRow("SELECT count(*) FROM sqlite_schema").Scan(&tables); err != nil || tables == 0 {
+		return nil, err
+	}
+	r, err := db.Query("SELECT seq, gen FROM a ORDER BY seq")
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	for r.Next() {
+		var c commit
+		if err := r.Scan(&c.Seq, &c.Gen); err != nil {
+			return nil, err
+		}
+		list = append(list, c)
+	}
+	return list, r.Err()
+}
+
+// look is found or listed.
+func (w *simWorld) look(db *tonbo.DB) ([]commit, error) {
+	if w.lazy && w.rng.IntN(4) > 0 {
+		return w.listed(db)
+	}
+	return w.found(db)
 }
 
 // check holds what was seen of a name against what is known.
@@ -277,6 +365,11 @@ func (w *simWorld) check(name, how string, list []commit) error {
 		return broke("%s: %s is %v, which never was", how, name, list)
 	case !begins(list, n.acked):
 		return broke("%s: %s is %v, and %v was acknowledged", how, name, list, n.acked)
+	}
+	for _, c := range list {
+		if n.never[c] {
+			return broke("%s: %s is %v, and the COMMIT of %v failed", how, name, list, c)
+		}
 	}
 	return nil
 }

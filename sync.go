@@ -252,7 +252,11 @@ func (h *handle) strictCommit(ctx context.Context, held *vfs.Held) error {
 		h.afterShip()
 		return nil
 	}
-	return h.unsynced("commit", h.appendError(err, sh))
+	err = h.appendError(err, sh)
+	if owner.Pending() && h.tune.broken == strictUnknownIsAcked {
+		return nil
+	}
+	return h.unsynced("commit", err)
 }
 
 // ended returns why this handle can no longer ship, nil if it can.
