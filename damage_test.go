@@ -85,6 +85,44 @@ func crash(t testing.TB, unshipped bool) crashed {
 	return c
 }
 
+// TestLogThatHasLostWhatWasShippedIsDamaged: each page is one that was shipped, though an older one. The state says how far the write-ahead log went.
+func TestLogThatHasLostWhatWasShippedIsDamaged(t *testing.T) {
+	a := newAccount(t)
+	a.create("run")
+	o := a.machine()
+	db := open(t, "run", o)
+	exec(t, db, "CREATE TABLE t(n INTEGER PRIMARY KEY, v)")
+	exec(t, db, "INSERT INTO t VALUES(1, 'first')")
+	synced(t, db)
+	exec(t, db, "PRAGMA wal_checkpoint(TRUNCATE)")
+	exec(t, db, "UPDATE t SET v='second'")
+	synced(t, db)
+	path := filepath.Join(o.Dir, "run", "db-wal")
+	fi, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec(t, db, "UPDATE t SET v='third'")
+	synced(t, db)
+	dir := t.TempDir()
+	copyDir(t, o.Dir, dir)
+	closeDB(t, db)
+	if err := os.Truncate(filepath.Join(dir, "run", "db-wal"), fi.Size()); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	o = a.machine()
+	o.Dir, o.Logger = dir, slog.New(slog.NewTextHandler(&log, nil))
+	db = open(t, "run", o)
+	if got := rows(t, db, "SELECT v FROM t"); got != "third" {
+		t.Errorf("rows %q", got)
+	}
+	closeDB(t, db)
+	if want := fmt.Sprintf("the WAL is valid up to byte %d and was", fi.Size()); !strings.Contains(log.String(), want) {
+		t.Errorf("want %q in the log:\n%s", want, log.String())
+	}
+}
+
 func TestDamagedLocalCopyIsRebuilt(t *testing.T) {
 	const acked, all = "0 1 2 3 4 5 6 7 8 9", "0 1 2 3 4 5 6 7 8 9 10 11 12"
 	type change struct {

@@ -296,6 +296,7 @@ func (h *handle) attach(ctx context.Context, owner *fence.Owner, l *local, cold 
 	if err != nil {
 		return err
 	}
+	h.dir.FollowLog(vdb.WALPosition)
 	if checkpoints != nil {
 		checkpoints.vdb = vdb
 	}

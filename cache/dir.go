@@ -42,6 +42,8 @@ type Dir struct {
 	mark      uint64 // seq as of Captured
 	capturing uint64 // slot of the entry that was captured last
 	closed    bool
+
+	log func() (salts [8]byte, end int64) // see FollowLog
 }
 
 // Names in a database's directory.
@@ -227,9 +229,6 @@ func (d *Dir) Path() string { return filepath.Join(d.path, dbName) }
 
 // WALPath is the write-ahead log of the database file.
 func (d *Dir) WALPath() string { return d.Path() + "-wal" }
-
-// ShmPath is the shared-memory file of the database file.
-func (d *Dir) ShmPath() string { return d.Path() + "-shm" }
 
 // Root is the directory that databases' directories and files kept aside lie in.
 func (d *Dir) Root() string { return d.root }

@@ -37,5 +37,5 @@ func (d *Dir) SetBoot(boot string) error {
 	return d.rewrite()
 }
 
-// Position reads SQLite's index of a WAL.
-func Position(shm string) (end int64) { return readPosition(shm).end }
+// ShmPath is SQLite's index of the write-ahead log of the database file.
+func (d *Dir) ShmPath() string { return d.Path() + "-shm" }

@@ -3,6 +3,7 @@ package cache_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -53,6 +54,7 @@ func newLive(t testing.TB, pageSize int) *live {
 	if err := d.Begin(cache.State{Name: dbOf, Store: "mem://x", ID: [16]byte{1}, Generation: 1, Slot: 1, PageSize: uint32(pageSize), Checksum: xor(l.shipped), Sums: pageset.SumsOf(l.shipped)}); err != nil {
 		t.Fatal(err)
 	}
+	d.FollowLog(l.logPosition)
 	l.conn = openSQLite(t, d.Path())
 	execSQL(t, l.conn, "PRAGMA wal_autocheckpoint=0; PRAGMA synchronous=OFF")
 	t.Cleanup(func() {
@@ -116,6 +118,18 @@ func recovered(t testing.TB, from string) []byte {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// logPosition asks SQLite's own index of the write-ahead log (https://sqlite.org/walformat.html#the_wal_index_header).
+func (l *live) logPosition() (salts [8]byte, end int64) {
+	h, err := os.ReadFile(l.dir.ShmPath())
+	if err != nil || len(h) < 48 {
+		return salts, 0
+	}
+	if frames := binary.NativeEndian.Uint32(h[16:]); frames > 0 {
+		end = 32 + int64(frames)*int64(24+l.pageSize)
+	}
+	return [8]byte(h[32:40]), end
 }
 
 // ship records what is committed as shipped at the next slot.

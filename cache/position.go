@@ -1,11 +1,6 @@
 package cache
 
-import (
-	"bytes"
-	"encoding/binary"
-	"io"
-	"os"
-)
+import "encoding/binary"
 
 // walPosition says that the WAL with these salts is valid at least up to end, bytes from its start: just behind a commit frame. Two WALs, or one before and after a
 // restart, have different salts. The zero value says nothing.
@@ -14,29 +9,22 @@ type walPosition struct {
 	end          int64
 }
 
-// readPosition reads from SQLite's own index of the WAL how far that is committed: the header at the start of the -shm file, which is there
-// twice and is written after the commit frame (https://sqlite.org/walformat.html#the_wal_index_header). Zero when there is none.
-func readPosition(shm string) walPosition {
-	f, err := os.Open(shm)
-	if err != nil {
+// FollowLog says who tells how far the write-ahead log goes: its salts as they stand in its header, and where its last commit frame ends, 0 for a log of none. Shipped asks, with the directory's lock held, so it must not
+// wait; what it says is compared with the log at the next Open. Without it nothing is.
+func (d *Dir) FollowLog(position func() (salts [8]byte, end int64)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.log = position
+}
+
+// logPosition asks. d.mu is held.
+func (d *Dir) logPosition() walPosition {
+	if d.log == nil {
 		return walPosition{}
 	}
-	defer f.Close()
-	var h [96]byte
-	if _, err := io.ReadFull(f, h[:]); err != nil || !bytes.Equal(h[:48], h[48:]) || binary.NativeEndian.Uint32(h[:]) != walVersion || h[12] == 0 {
+	salts, end := d.log()
+	if end == 0 {
 		return walPosition{}
 	}
-	frames := binary.NativeEndian.Uint32(h[16:])
-	if frames == 0 {
-		return walPosition{}
-	}
-	size := int64(binary.NativeEndian.Uint16(h[14:]))
-	if size == 1 {
-		size = 65536
-	}
-	return walPosition{ // the salts are in the file's byte order
-		salt1: binary.BigEndian.Uint32(h[32:]),
-		salt2: binary.BigEndian.Uint32(h[36:]),
-		end:   walHeaderLen + int64(frames)*(frameHeaderLen+size),
-	}
+	return walPosition{salt1: binary.BigEndian.Uint32(salts[:4]), salt2: binary.BigEndian.Uint32(salts[4:]), end: end}
 }

@@ -92,7 +92,7 @@ func (d *Dir) Shipped(slot uint64, pageCount uint32, checksum uint64, pages []Pa
 	if err := d.ready(); err != nil {
 		return err
 	}
-	mark, pos := d.mark, readPosition(d.ShmPath())
+	mark, pos := d.mark, d.logPosition()
 	d.mark = 0
 	if err := d.j.applyShipped(slot, pageCount, checksum, mark, pos, pages); err != nil {
 		return fmt.Errorf("shipped: %w", err)

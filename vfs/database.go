@@ -21,6 +21,7 @@ type Database struct {
 
 	serial   int64         // see Token
 	frames   atomic.Uint64 // see WALFrames: the log's number above, its frames in the lower half
+	salts    atomic.Uint64 // of the write-ahead log's header, as they stand there; changed only behind frames
 	detached atomic.Bool
 
 	lastUnsupported atomic.Pointer[error]
@@ -160,6 +161,17 @@ func (d *Database) WALFrames() (serial int64, frames int) {
 	return int64(f >> 32), int(uint32(f))
 }
 
+// WALPosition tells the salts of the write-ahead log's header, and where its last committed frame ends: 0 when there is none, or when it is not known, as while the log begins anew. It takes no lock.
+func (d *Database) WALPosition() (salts [8]byte, end int64) {
+	before, frames := d.WALFrames()
+	s := d.salts.Load()
+	if now, _ := d.WALFrames(); now != before || frames == 0 || s == 0 { // of two logs; or of one that began before us
+		return salts, 0
+	}
+	binary.BigEndian.PutUint64(salts[:], s)
+	return salts, walHeaderSize + int64(frames)*int64(frameHeaderSize+d.o.PageSize)
+}
+
 // PageCount is the size of the database in pages, as of the last commit.
 func (d *Database) PageCount() uint32 {
 	d.mu.Lock()
@@ -296,6 +308,7 @@ func (d *Database) resetWAL(op func() error) error {
 	d.fault("vfs:reset-done")
 	clear(d.wal)
 	d.frames.Store((d.frames.Load()>>32 + 1) << 32)
+	d.salts.Store(binary.BigEndian.Uint64(d.salt[:]))
 	clear(d.sent)
 	d.tail, d.tailAt, d.held.valid = d.tail[:0], 0, false
 	d.rested()

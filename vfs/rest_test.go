@@ -2,8 +2,10 @@ package vfs_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"maps"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -297,4 +299,66 @@ func TestTakesWaitForTheLogToBeginAnew(t *testing.T) {
 		t.Error("nothing taken")
 	}
 	f.check(t)
+}
+
+// TestPositionOfTheLogIsNeverAheadOfIt: what is said beside commits, checkpoints and logs that begin anew is what the log with these salts has, which SQLite's own index tells after each commit.
+func TestPositionOfTheLogIsNeverAheadOfIt(t *testing.T) {
+	f := open(t, 512, nil)
+	f.db.SetMaxOpenConns(1)
+	if salts, end := f.d.WALPosition(); end != 0 {
+		t.Errorf("without a log: %x, %d", salts, end)
+	}
+	exec(t, f.db, "CREATE TABLE t(id INTEGER PRIMARY KEY, v)")
+	type position struct {
+		salts [8]byte
+		end   int64
+	}
+	said := map[position]bool{}
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				salts, end := f.d.WALPosition()
+				said[position{salts, end}] = true
+			}
+		}
+	}()
+	has := map[[8]byte]int64{}
+	for i := range 300 {
+		exec(t, f.db, "INSERT INTO t(v) VALUES(randomblob(?))", i*7%900)
+		h, err := os.ReadFile(f.d.Path() + "-shm")
+		if err != nil { // an index in memory only: https://sqlite.org/wal.html#noshm
+			h = make([]byte, 48)
+		}
+		salts, end := f.d.WALPosition()
+		if frames := binary.NativeEndian.Uint32(h[16:]); err == nil && len(h) >= 48 && (salts != [8]byte(h[32:40]) || end != 32+int64(frames)*(24+512)) {
+			t.Fatalf("commit %d: %x, %d; SQLite says %x, %d frames", i, salts, end, h[32:40], frames)
+		}
+		log, err := os.ReadFile(f.d.Path() + "-wal")
+		if err != nil || [8]byte(log[16:24]) != salts || int64(len(log)) < end {
+			t.Fatalf("commit %d: %x, %d; the log has %d bytes: %v", i, salts, end, len(log), err)
+		}
+		has[salts] = end
+		switch i % 20 {
+		case 7:
+			exec(t, f.db, "PRAGMA wal_checkpoint(RESTART)")
+		case 13:
+			exec(t, f.db, "PRAGMA wal_checkpoint(TRUNCATE)")
+		}
+	}
+	close(stop)
+	<-done
+	for p := range said {
+		if p.end > 0 && p.end > has[p.salts] {
+			t.Errorf("%d was said of the log %x, which had %d bytes", p.end, p.salts, has[p.salts])
+		}
+	}
+	f.db.SetMaxIdleConns(0) // the last connection takes the log with it
+	if salts, end := f.d.WALPosition(); end != 0 {
+		t.Errorf("behind the last connection: %x, %d", salts, end)
+	}
 }
