@@ -90,10 +90,17 @@ func (t *tailReader) atHand(ctx context.Context, pageCount uint32, floor uint64,
 			}
 		}
 		if at, count := t.base.LevelsAt(); floor < at {
-			if err := upper.Each(t.base.PageSize, count, once); err != nil && !errors.Is(err, errEnough) {
-				return damaged(h, key, err)
+			err := damaged(h, key, upper.Each(t.base.PageSize, count, once))
+			if err == nil && floor == 0 { // after: what is in both is newer there
+				u, uerr := t.upperOf(ctx)
+				if err = uerr; u != nil {
+					err = damaged(h, u.key, u.begin(count, once))
+				}
 			}
-			return nil
+			if errors.Is(err, errEnough) {
+				return nil
+			}
+			return err
 		}
 	}
 	if prior == nil {

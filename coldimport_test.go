@@ -1,8 +1,13 @@
 package tonbo_test
 
 import (
+	"errors"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	sqlitedriver "github.com/ncruces/go-sqlite3/driver"
 
 	"github.com/tonbo-go/tonbo"
 	"github.com/tonbo-go/tonbo/remote/mem"
@@ -68,4 +73,99 @@ func TestFirstRowOfAnImportCostsTheSame(t *testing.T) {
 	first("packs", 14, 6)
 	steps(packs, 170)
 	first("packs and 170 steps behind", 14+170, 7)
+}
+
+// plainOf writes a SQLite file with so many rows of about a kilobyte.
+func plainOf(t testing.TB, n int) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "plain.db")
+	db, err := sqlitedriver.Open("file:" + path + "?_pragma=journal_mode(off)&_pragma=synchronous(off)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = db.Exec("CREATE TABLE t(id INTEGER PRIMARY KEY, k INT, v BLOB); CREATE INDEX i ON t(k)")
+	if err == nil {
+		_, err = db.Exec("WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM s WHERE n<?) INSERT INTO t(k,v) SELECT n, randomblob(900) FROM s", n)
+	}
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestImportEndsWithABase: whoever opens the database, or a fork of it, has the b-trees' upper pages with the base. It is closed, and small ones, which are fetched whole, have none.
+func TestImportEndsWithABase(t *testing.T) {
+	a := newAccount(t)
+	c := a.client()
+	for name, n := range map[string]int{"small": 500, "large": 4000} {
+		if _, err := c.Import(t.Context(), name, plainOf(t, n), tonbo.CreateOptions{TTL: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		soundly(t, a, name)
+		fork(t, c, name, name+"-fork", nil)
+		for _, name := range []string{name, name + "-fork"} {
+			db := open(t, name, a.lazyMachine().Unsettled())
+			m := db.Base()
+			if (m != nil) != (n > 1000) {
+				t.Fatalf("%s has the base %+v", name, m)
+			}
+			if got := rows(t, db, "SELECT k FROM t WHERE id=321"); got != "321" {
+				t.Errorf("%s: %q", name, got)
+			}
+			if gets := db.Status().Requests.Get; m != nil && gets > 7 { // of head, record, manifest, upper object, and of a leaf: its map and the middle of it
+				t.Errorf("%s: %d GETs for a row", name, gets)
+			}
+			closeDB(t, db)
+			if d, err := c.Get(t.Context(), name); err != nil || !strings.HasSuffix(name, "-fork") && d.ExpiresAt.IsZero() {
+				t.Errorf("%s: %+v %v", name, d, err)
+			}
+		}
+		if r, err := c.Sweep(t.Context(), tonbo.Janitor{Grace: time.Nanosecond}); err != nil || r.Collected.Bytes > 0 && n == 500 {
+			t.Errorf("sweep: %+v %v", r, err)
+		}
+	}
+	if in, err := c.Usage(t.Context(), "large"); err != nil || in.StoredBytes < 3_600_000 || in.StoredBytes > 4_200_000 {
+		t.Errorf("usage: %+v %v", in, err)
+	}
+	frozen, err := c.Import(t.Context(), "frozen", plainOf(t, 4000), tonbo.CreateOptions{Frozen: true})
+	if err != nil || !frozen.Frozen {
+		t.Errorf("%+v %v", frozen, err)
+	}
+	soundly(t, a, "frozen")
+}
+
+// TestImportThatDiesBehindItsCreateIsThere: the base that follows is a convenience. The same call again gets the database, and its owner has all of it.
+func TestImportThatDiesBehindItsCreateIsThere(t *testing.T) {
+	file := plainOf(t, 4000)
+	for _, failpoint := range []string{"create:made", "compact:segments", "compact:manifest", "create:settled", ""} {
+		t.Run(failpoint, func(t *testing.T) {
+			t.Parallel()
+			j := newControlJob(t, "import")
+			j.File = file
+			said, trace := controlProcess(t, j, failpoint)
+			if (failpoint == "") != strings.HasPrefix(said[0], "imported ") {
+				t.Fatalf("%q\n%s", said, trace)
+			}
+			again, trace := controlProcess(t, j, "")
+			id, ok := strings.CutPrefix(again[0], "imported ")
+			if !ok {
+				t.Fatalf("%q\n%s", again, trace)
+			}
+			c := j.client(t)
+			if d, err := c.Get(t.Context(), "file"); err != nil || d.ID != id {
+				t.Errorf("%+v %v, want %s", d, err, id)
+			}
+			db, err := c.Open(t.Context(), "file")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := rows(t, db, "SELECT sum(k)||' '||sum(length(v)) FROM t"); got != "8002000 3600000" {
+				t.Errorf("%q", got)
+			}
+			closeDB(t, db)
+			if r, err := c.Verify(t.Context(), "file"); err != nil || !r.OK() {
+				t.Errorf("%+v %v", r, err)
+			}
+		})
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -21,7 +22,8 @@ type compaction struct {
 	h       *handle
 	owner   *fence.Owner
 	vdb     *vfs.Database
-	slot    uint64 // that the base covers
+	file    io.ReaderAt // of an import, which is the state; nil: there is none
+	slot    uint64      // that the base covers
 	state   fence.State
 	force   *base.Manifest // in force, nil: none
 	old     *base.Manifest // that pages come from, nil: the tail has all. The one in force, or what the tail has for one (founded)
@@ -36,6 +38,7 @@ type compaction struct {
 	due     bool               // whatever it costs
 	runs    [][]*layout.Object // of the old base, newest first
 	objects *layout.Deltas     // all that hold pages as of slot, newest first
+	changed pageset.Set        // pages in the tail: of the levels' these are not what they were
 	pages   pageset.Set        // what the new level holds
 	sums    pageset.Sums       // of all pages, as of slot; 0: not known
 	reader  layout.Reader
@@ -45,6 +48,8 @@ type compaction struct {
 	fresh   []string                  // keys of what was uploaded
 	maps    map[string]*layout.Object // segments of this owner's whose maps are known, see compactor.maps
 	made    map[string]*layout.Object // those that it has uploaded
+	held    heldUpper                 // of the upper object, as far as it is known
+	far     int                       // pages that were not to be had from the local file
 	bytes   int64                     // of it
 
 	tailPages int   // different pages in the tail
@@ -172,6 +177,7 @@ func (c *compaction) merge(ctx context.Context, tl *tail, labels []base.Labelled
 			return err
 		}
 	}
+	c.changed.AddAll(&c.pages)
 	c.counts = pageCounts{}
 	objects, err := tl.objects(ctx, c.h, int(c.state.PageSize))
 	if err != nil {
@@ -234,7 +240,7 @@ func (c *compaction) write(ctx context.Context) (*base.Manifest, error) {
 	w := writers.Get().(*segment.Writer)
 	defer writers.Put(w)
 	w.Reset(int(c.state.PageSize))
-	upper, err := c.upper(ctx) // soon after choose: most of these pages have not changed since
+	upper, object, err := c.upper(ctx) // soon after choose: most of these pages have not changed since
 	if err != nil {
 		return nil, err
 	}
@@ -284,7 +290,7 @@ func (c *compaction) write(ctx context.Context) (*base.Manifest, error) {
 		return nil, fmt.Errorf("%w: %016x as of slot %d, the log says %016x", errSum, sum, c.slot, c.state.Checksum)
 	}
 	m := c.manifest()
-	m.Upper = upper
+	m.Upper, m.UpperObject = upper, object
 	if c.plan.Bottom {
 		m.Levels = [][]base.Segment{c.bottom(level)}
 		if p := c.hole(m.Bottom()); p != 0 {
@@ -334,6 +340,10 @@ func (c *compaction) rest(ctx context.Context) error {
 
 // read brings a page as of the base's slot into buf, and returns its sum.
 func (c *compaction) read(ctx context.Context, p uint32) (uint64, error) {
+	if c.file != nil {
+		_, err := c.file.ReadAt(c.buf, int64(p-1)*int64(len(c.buf)))
+		return segment.PageSum(p, c.buf), err
+	}
 	want := c.sums.At(p)
 	known := want != 0
 	if known && c.vdb != nil {
@@ -346,6 +356,7 @@ func (c *compaction) read(ctx context.Context, p uint32) (uint64, error) {
 		}
 	}
 	// It has changed here since, as hot pages do, or is not here.
+	c.far++
 	found, err := c.objects.Page(ctx, &c.reader, p, c.buf)
 	if err != nil {
 		return 0, err
@@ -360,35 +371,42 @@ func (c *compaction) read(ctx context.Context, p uint32) (uint64, error) {
 	return got, nil
 }
 
-// segment puts one.
+// segment puts one of a level.
 func (c *compaction) segment(ctx context.Context, w *segment.Writer, first, last uint32) (base.Segment, error) {
-	s := base.Segment{First: first, Last: last, Pages: w.Pages(), From: 1, Slot: c.slot}
-	payload, sum, err := w.Finish()
+	s, hd, payload, err := c.put(ctx, w, first, last)
+	if err != nil || c.plan.Bottom {
+		return s, err
+	}
+	ix, err := segment.DecodeIndex(payload, hd) // a run: it will be merged, and its map is needed then
 	if err != nil {
 		return s, err
 	}
-	hd := segment.Header{
+	if c.made == nil {
+		c.made = map[string]*layout.Object{}
+	}
+	c.made[s.Key] = layout.Indexed(c.h.pages, int(c.state.PageSize), s.Key, s.Size, layout.Part{Index: ix, Start: s.Size - int64(len(payload))})
+	return s, nil
+}
+
+// put puts what w holds as a segment. The payload is valid until w is used again.
+func (c *compaction) put(ctx context.Context, w *segment.Writer, first, last uint32) (s base.Segment, hd *segment.Header, payload []byte, err error) {
+	s = base.Segment{First: first, Last: last, Pages: w.Pages(), From: 1, Slot: c.slot}
+	payload, sum, err := w.Finish()
+	if err != nil {
+		return s, nil, nil, err
+	}
+	hd = &segment.Header{
 		Kind: segment.KindSegment, ID: c.owner.ID(), Generation: c.owner.Generation(), Slot: c.slot, From: s.From, Nonce: randomNonce(), Time: now(),
 		PageSize: c.state.PageSize, PageCount: c.state.PageCount, PayloadSize: int64(len(payload)), PayloadSum: sum,
 	}
-	b, err := segment.EncodeHeader(nil, &hd)
+	b, err := segment.EncodeHeader(nil, hd)
 	if err != nil {
-		return s, err
+		return s, nil, nil, err
 	}
 	b = append(b, payload...)
 	s.Key, s.Size = segmentKey(c.h.name, hd.Generation, hd.Nonce), int64(len(b))
 	c.fresh, c.bytes = append(c.fresh, s.Key), c.bytes+s.Size
-	if !c.plan.Bottom { // a run: it will be merged, and its map is needed then
-		ix, err := segment.DecodeIndex(payload, &hd)
-		if err != nil {
-			return s, err
-		}
-		if c.made == nil {
-			c.made = map[string]*layout.Object{}
-		}
-		c.made[s.Key] = layout.Indexed(c.h.pages, int(c.state.PageSize), s.Key, s.Size, layout.Part{Index: ix, Start: s.Size - int64(len(payload))})
-	}
-	return s, remote.CreateUnique(ctx, c.h.store, s.Key, b)
+	return s, hd, payload, remote.CreateUnique(ctx, c.h.store, s.Key, b)
 }
 
 func basePrefix(name string) string { return "db/" + name + "/base/" }

@@ -26,6 +26,7 @@ type tuning struct {
 	packs   int64            // bytes of packs that lie above the levels of a base
 	packing bool             // whatever can be packed is, for tests
 	whole   int64            // wholeLimit, lower for tests
+	upper   bool             // upper pages get an object of their own however few they are, for tests
 	broken  broken           // for tests
 }
 
@@ -42,6 +43,7 @@ const (
 	packsWithoutOne                        // a pack leaves out an entry
 	pagesOfTheBase                         // a page that is absent comes from the base although entries above it hold it
 	strictUnknownIsAcked                   // R2: a strict COMMIT whose append's outcome is not known returns nil
+	staleUpper                             // a base does not say which pages of its upper object have changed
 )
 
 // A base puts the pages of the tail once more, whole, and what travels with it: the more deltas it takes in, the fewer bytes that is for each. Entries name 256 slots of their tail at most:
@@ -66,6 +68,7 @@ type compactor struct {
 	put     int64      // bytes of compactions
 
 	maps map[string]*layout.Object // of the segments in runs of the base that this owner made. Replaced, never changed
+	held heldUpper                 // of the base's upper object, if this owner has made or read it
 
 	released  released  // see collect.go
 	collected time.Time // when this owner last did
@@ -79,6 +82,7 @@ type pendingBase struct {
 	m     *base.Manifest
 	fresh []string // keys of the segments that it was the first to name
 	made  map[string]*layout.Object
+	held  heldUpper
 	count pageCounts
 }
 
@@ -285,7 +289,7 @@ func (h *handle) newCompaction(ctx context.Context, settle float64) (*compaction
 	owner, vdb := h.current()
 	c := newCompaction(h, owner, vdb, h.compactor.base, uint32(vdb.PageSize()), settle)
 	c.window, c.maps, c.counts, c.credit = h.o.History, h.compactor.maps, h.compactor.counts, h.credit(settle)
-	c.walked, c.limit = h.compactor.walked, h.settleLimit()
+	c.walked, c.limit, c.held = h.compactor.walked, h.settleLimit(), h.compactor.held
 	tl, due := h.tail.clone(), h.mergeable()
 	h.unlockRound()
 	if !due || h.ended() != nil {
@@ -350,7 +354,7 @@ func (h *handle) publish(ctx context.Context, c *compaction, m *base.Manifest, k
 	if owner, _ := h.current(); owner != c.owner || h.compactor.base != c.force {
 		return errOvertaken
 	}
-	h.compactor.next = &pendingBase{key, m, c.fresh, c.made, c.counts}
+	h.compactor.next = &pendingBase{key, m, c.fresh, c.made, c.held, c.counts}
 	_, err := c.owner.Append(ctx, fence.Draft{Kind: fence.Base, Base: key, BaseSlot: c.slot, Horizon: c.raised, Since: h.since(nil)})
 	fault("compact:published")
 	if err != nil && !c.owner.Pending() {
@@ -376,7 +380,7 @@ func (h *handle) adopt(owner *fence.Owner) {
 			}
 		}
 	}
-	c.maps, c.counts = maps, c.next.count
+	c.maps, c.held, c.counts = maps, c.next.held, c.next.count
 	c.base, c.key, c.next = c.next.m, c.next.key, nil
 	h.tail.drop(c.base.Slot)
 }

@@ -25,7 +25,8 @@ import (
 // controlJob is what a child process is to do with the control plane.
 type controlJob struct {
 	URL, Dir string
-	Do       string // "create": Callers calls with one key at once; "life": create, fork, change, delete
+	Do       string // "create": Callers calls with one key at once; "life": create, fork, change, delete; "import": of File
+	File     string
 	Callers  int
 
 	env   []string     // of the process
@@ -75,6 +76,15 @@ func controlMain(raw string) int {
 			})
 		}
 		wg.Wait()
+		return 0
+	}
+	if j.Do == "import" {
+		d, err := c.Import(ctx, "file", j.File, tonbo.CreateOptions{IdempotencyKey: "the file"})
+		if err != nil {
+			fmt.Println("error", err)
+			return 1
+		}
+		fmt.Println("imported", d.ID)
 		return 0
 	}
 	if err := life(ctx, c, func(what, id string) { fmt.Println(what, id) }); err != nil {

@@ -107,6 +107,8 @@ type creation struct {
 	point func(ctx context.Context) (*fence.Source, error)
 	// pack makes fence for an id and the slot of the create, and a function that uploads what it names. nil: fence is complete as it is.
 	pack func(ctx context.Context, id fence.ID, slot uint64) (fence.CreateOptions, func(context.Context) error, error)
+	// made is called when the database is there, before anybody is told. nil: nothing is left to do.
+	made func(ctx context.Context, o *fence.Owner, r *catalog.Record)
 }
 
 // begin creates an incarnation (R11).
@@ -138,7 +140,7 @@ func (c *Client) beginAnew(ctx context.Context, name string, b creation) (*Datab
 		}
 		fo.ID, fo.Slot = id, slot
 	}
-	e, err := c.create(ctx, r, fo, upload)
+	e, err := c.create(ctx, r, fo, upload, b.made)
 	if fo.Slot != 0 && err != nil && !isUnknown(err) && !errors.As(err, new(*fence.FencedError)) { // nobody else makes this attempt, and it was not stored
 		c.dropRecord(ctx, name, fo.Slot, fo.ID)
 	}
@@ -160,8 +162,8 @@ func (c *Client) draft(name string, o CreateOptions, at time.Time) *catalog.Reco
 	}
 }
 
-// create makes one incarnation, with its index record before (R11). upload runs between the two. What the record lacks (id, slot, parent) is filled in.
-func (c *Client) create(ctx context.Context, r *catalog.Record, fo fence.CreateOptions, upload func(context.Context) error) (*fence.Entry, error) {
+// create makes one incarnation, with its index record before (R11). upload runs between the two, and made behind them. What the record lacks (id, slot, parent) is filled in.
+func (c *Client) create(ctx context.Context, r *catalog.Record, fo fence.CreateOptions, upload func(context.Context) error, made func(context.Context, *fence.Owner, *catalog.Record)) (*fence.Entry, error) {
 	fo.Frozen = r.Frozen
 	if !r.Protected {
 		fo.Expires = r.ExpiresAt
@@ -186,6 +188,9 @@ func (c *Client) create(ctx context.Context, r *catalog.Record, fo fence.CreateO
 		return nil, err
 	}
 	fault("create:made")
+	if made != nil {
+		made(ctx, o, r)
+	}
 	return o.Entry(), nil
 }
 

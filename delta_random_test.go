@@ -179,6 +179,9 @@ func (l *deltaLife) options(dir string) tonbo.Options {
 	case 2:
 		o = o.Packing(64 << 10)
 	}
+	if l.seed%4 == 1 {
+		o = o.UpperObjects()
+	}
 	if l.gone {
 		o.History = time.Nanosecond
 		o = o.Collecting()

@@ -90,6 +90,20 @@ func (o Options) PagesOfTheBase() Options { return o.broken(pagesOfTheBase) }
 // StrictUnknownIsAcked breaks R2: a strict COMMIT whose append's outcome is not known returns nil.
 func (o Options) StrictUnknownIsAcked() Options { return o.broken(strictUnknownIsAcked) }
 
+// StaleUpper breaks a rule: bases do not say which pages of their upper object have changed.
+func (o Options) StaleUpper() Options { return o.broken(staleUpper) }
+
+// UpperObjects makes bases put upper pages into an object of their own, however few they are.
+func (o Options) UpperObjects() Options {
+	t := defaultTuning
+	if o.tune != nil {
+		t = *o.tune
+	}
+	t.upper = true
+	o.tune = &t
+	return o
+}
+
 // Small makes a database of so many bytes one that entries may carry whole, and that is not fetched lazily; larger ones are.
 func (o Options) Small(bytes int64) Options {
 	t := defaultTuning

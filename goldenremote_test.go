@@ -302,6 +302,38 @@ func makeGolden(t *testing.T, a *account) truth {
 	closeDB(t, db)
 	note("wide", k)
 
+	// An upper object that a later base names, some of whose pages have changed since, and a fork's base that names it.
+	if _, err := c.Create(ctx, "deep", tonbo.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"deep", "branch"} {
+		k = known{Labels: map[string]string{}}
+		if name == "branch" {
+			if _, err := c.Fork(ctx, "deep", name, tonbo.ForkOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		db = open(t, name, a.machine().Tuned(6, time.Hour).UpperObjects().Packing(0))
+		if name == "deep" {
+			exec(t, db, "CREATE TABLE t(id INTEGER PRIMARY KEY, v); CREATE INDEX i ON t(id, length(v)); CREATE TABLE few(v)")
+			exec(t, db, "WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM s WHERE n<900) INSERT INTO t(v) SELECT zeroblob(2000) FROM s")
+			compacted(t, db)
+		}
+		hydrated(t, db)
+		for i := range 2 {
+			exec(t, db, "INSERT INTO few VALUES(?)", i)
+			label(db, &k, fmt.Sprint("step-", i))
+			compacted(t, db)
+		}
+		if u := db.Base().UpperObject; u == nil || u.Stale.Count() == 0 || !strings.HasPrefix(u.Key, "db/deep/") {
+			t.Fatalf("%s has not the upper object meant: %+v", name, u)
+		}
+		exec(t, db, "UPDATE t SET v=7 WHERE id=700")
+		k.Head = contentDigest(t, db)
+		closeDB(t, db)
+		note(name, k)
+	}
+
 	// Two incarnations of one name, and another page size.
 	for i := range 2 {
 		if _, err := c.Create(ctx, "again", tonbo.CreateOptions{PageSize: 512}); err != nil {

@@ -115,7 +115,7 @@ func (c *Client) try(ctx context.Context, name string, b creation, a *catalog.At
 	}
 	r := c.draft(name, b.o, a.CreatedAt)
 	r.ExpiresAt, r.IdempotencyKey = a.ExpiresAt, catalog.KeyHash(b.o.IdempotencyKey)
-	e, err := c.create(ctx, r, fo, upload)
+	e, err := c.create(ctx, r, fo, upload, b.made)
 	return e, r, err
 }
 

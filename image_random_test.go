@@ -40,7 +40,7 @@ func crashImages(t *testing.T, seed uint64) (images int) {
 		o := tonbo.Options{Remote: s, Dir: dir, SyncTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&events, nil)),
 			Pragmas: map[string]string{"wal_autocheckpoint": "30", "cache_size": "12"}}
 		if seed%2 == 0 {
-			o = o.Tuned(5, time.Hour).Packing(1 << 20)
+			o = o.Tuned(5, time.Hour).Packing(1 << 20).UpperObjects()
 		}
 		return o
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/internal/catalog"
 	"github.com/tonbo-go/tonbo/internal/segment"
 	"github.com/tonbo-go/tonbo/remote"
 )
@@ -76,7 +77,7 @@ func (c *Client) importFile(ctx context.Context, h *handle, path string, o Creat
 		}
 		what.Content = hex.EncodeToString(hash.Sum(nil))
 	}
-	return c.begin(ctx, h.name, creation{doing: "import " + path, o: o, what: what, pack: func(ctx context.Context, id fence.ID, slot uint64) (fence.CreateOptions, func(context.Context) error, error) {
+	return c.begin(ctx, h.name, creation{doing: "import " + path, o: o, what: what, made: im.settle, pack: func(ctx context.Context, id fence.ID, slot uint64) (fence.CreateOptions, func(context.Context) error, error) {
 		if err := im.read(ctx, root, id, slot); err != nil {
 			return fence.CreateOptions{}, nil, err
 		}
@@ -255,4 +256,48 @@ func (im *importer) close() {
 		im.spool.close()
 		im.spool = nil
 	}
+}
+
+// settle gives the database that was just made a base, whose bottom its segments are, and closes it: whoever opens it, or a fork of it, has the upper pages of its b-trees at once. They are at hand here, and all over the segments for everybody
+// else. The database is there by now: what fails here is left to its first owner, and so it is when that one has come already.
+func (im *importer) settle(ctx context.Context, owner *fence.Owner, r *catalog.Record) {
+	s := im.state
+	if owner.Entry().Frozen || int64(s.PageCount)*int64(s.PageSize) <= im.h.tune.whole { // it is fetched whole when it is opened
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, im.h.o.SyncTimeout)
+	defer cancel()
+	if err := im.base(ctx, owner, r); err != nil {
+		im.h.o.Logger.Debug("an import has no base yet", "database", im.h.name, "error", err)
+	}
+}
+
+func (im *importer) base(ctx context.Context, owner *fence.Owner, r *catalog.Record) error {
+	h := im.h
+	n := h.counter.Counts() // what came before is in the create's totals
+	h.owner, h.account = owner, account{owner: owner, start: n, told: n}
+	h.expiring.begin(owner.Entry(), r, h.o.time())
+	create, err := h.tailOf(h.name, owner.Entry(), im.payload, true)
+	if err != nil {
+		return err
+	}
+	tl := tail{entries: []tailEntry{create}}
+	c := newCompaction(h, owner, nil, nil, im.state.PageSize, closeFactor)
+	c.file, c.due, c.walked, c.slot, c.state = im.f, true, true, owner.Slot(), owner.State()
+	if err := c.look(ctx, &tl); err != nil {
+		return err
+	}
+	if err := c.merge(ctx, &tl, nil); err != nil {
+		return err
+	}
+	_, key, err := c.upload(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := owner.Append(ctx, fence.Draft{Kind: fence.Base, Base: key, BaseSlot: c.slot, Horizon: owner.Horizon(), Since: h.since(nil)}); err != nil {
+		return err
+	}
+	fault("create:settled")
+	_, err = owner.Append(ctx, fence.Draft{Kind: fence.Close, Since: h.since(nil)})
+	return err
 }

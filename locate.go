@@ -23,6 +23,7 @@ type locator struct {
 	tail   tail
 	base   *base.Manifest
 	packs  atomic.Pointer[packs]     // of the base; nil: not read yet
+	upper  *layout.Object            // copies of pages of the base's levels, in memory; nil: none
 	older  *packs                    // of an earlier locator's base
 	known  map[string]*layout.Object // by key: objects whose maps an earlier locator has read
 	turn   chan struct{}             // held by who reads the maps of entries
@@ -87,6 +88,9 @@ func (l *locator) objects(ctx context.Context) ([]*layout.Object, error) {
 			l.packs.Store(p)
 		}
 		r = append(r, p.objects()...)
+	}
+	if l.upper != nil {
+		r = append(r, l.upper)
 	}
 	if l.base != nil {
 		for _, level := range l.base.Levels {

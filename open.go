@@ -132,12 +132,14 @@ func (h *handle) takeOver(ctx context.Context, head *fence.Entry, rec *pendingRe
 	defer h.markReady(ctx, rec)()
 	// (1) Claim. What Open has to read is read beside it, and beside the LIST that confirms it; most often the head is still what it was.
 	first := h.newTail(head)
+	first.fresh = h.lazily(head.State)
 	t := first
 	early := begin(ctx, func(ctx context.Context) error { return first.load(ctx, h.floor(head)) })
 	defer early.stop()
 	owner, err := h.log.Claim(ctx, fence.ClaimOptions{Head: head, ID: h.o.only, Load: func(ctx context.Context, o *fence.Owner) error {
 		if prev := o.Prev(); prev.Nonce != head.Nonce {
 			t = h.newTail(prev)
+			t.fresh = h.lazily(prev.State)
 			return t.load(ctx, h.floor(prev))
 		}
 		t = first

@@ -199,5 +199,8 @@ func (t *tailReader) packed() *packs {
 func (t *tailReader) locator(tl tail, slot uint64, pageSize int, pageCount uint32) *locator {
 	l := t.h.newLocator(tl, t.base, slot, pageSize, pageCount)
 	l.packs.Store(t.packed())
+	if t.upper != nil {
+		l.upper = t.upper.object
+	}
 	return l
 }

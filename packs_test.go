@@ -235,7 +235,13 @@ func TestDamagedPackIsNamed(t *testing.T) {
 func TestDamagedUpperPagesOfAPackAreNamed(t *testing.T) {
 	ctx := context.Background()
 	a := newAccount(t)
-	db, _, _ := packed(t, a, a.machine().Unsettled(), 1, 12)
+	db := settledMegabytes(t, a, a.machine().Unsettled().Packing(0))
+	exec(t, db, "CREATE TABLE more(v)") // page 1 is another one than in the upper object
+	compacted(t, db)
+	closeDB(t, db)
+	db = open(t, "run", a.machine().Unsettled().Packing(1<<20))
+	exec(t, db, "UPDATE t SET v=randomblob(900) WHERE id=1000")
+	compacted(t, db)
 	key := db.Base().Packs()[0].Key
 	closeDB(t, db)
 	o, err := a.store.Get(ctx, key, remote.GetOptions{})

@@ -148,7 +148,11 @@ func (p snapshotPages) ReadPage(ctx context.Context, pgno uint32, buf []byte) er
 func (p snapshotPages) begin(context.Context) error          { return nil }
 func (p snapshotPages) steady(context.Context) (bool, error) { return true, nil }
 func (p snapshotPages) state(ctx context.Context) ([]*layout.Object, []uint32, error) {
-	objects, err := p.s.loc.Load().objects(ctx)
+	l := p.s.loc.Load()
+	objects, err := l.objects(ctx)
+	if l.upper != nil { // copies: of the other side, they are perhaps not known
+		objects = slices.DeleteFunc(slices.Clone(objects), func(o *layout.Object) bool { return o == l.upper })
+	}
 	return objects, nil, err
 }
 

@@ -142,6 +142,7 @@ func (r *reader) move(ctx context.Context, e *fence.Entry, from *snapshot) error
 	if from != nil {
 		floor = from.entry.Slot
 	}
+	t.fresh = from == nil && h.lazily(e.State)
 	if err := t.load(ctx, floor); err != nil {
 		return err
 	}

@@ -26,7 +26,8 @@ type restorer struct {
 	size  int         // of a page, bytes
 	state fence.State // to be reached
 	p     *progressMeter
-	buf   []byte // of delta
+	buf   []byte       // of delta
+	laid  func() error // called when the levels of the base are in the file, and nothing else; nil: nobody asks
 
 	mu   sync.Mutex
 	sums pageset.Sums
@@ -78,6 +79,11 @@ func (r *restorer) base(ctx context.Context, m *base.Manifest, floor uint64) err
 	}
 	if at, count := m.LevelsAt(); floor < at {
 		if err := r.levels(ctx, m, count, floor); err != nil {
+			return err
+		}
+	}
+	if r.laid != nil {
+		if err := r.laid(); err != nil {
 			return err
 		}
 	}

@@ -79,6 +79,9 @@ func (r *reader) newSnapshot(ctx context.Context, e *fence.Entry, t *tailReader,
 	}); err != nil {
 		return nil, err
 	}
+	if t.upper != nil {
+		l.upper = t.upper.object
+	}
 	s.begin(r.h, s, l, s.where.n, s.where.n-s.absent)
 	if err := s.compare(); err != nil {
 		s.stop()

@@ -36,11 +36,15 @@ type tailReader struct {
 	mu    sync.Mutex
 	base  *base.Manifest          // what is below the entries, nil: nothing
 	packs *packs                  // of the base, as far as they have been read
+	upper *upperCopies            // of the base; nil: not read
 	kept  map[uint64]*fence.Entry // read, with their payloads
 	bytes int64
 	slots []uint64 // ascending, of entries that carry pages
 	floor uint64   // slots is complete above it
 	known bool
+
+	fresh   bool // the local copy begins with nothing: load reads the upper object, too
+	noUpper bool // it cannot be used
 }
 
 func (h *handle) newTail(head *fence.Entry) *tailReader {
@@ -76,9 +80,13 @@ func (t *tailReader) load(ctx context.Context, floor uint64) error {
 	g, gctx := errgroup.WithContext(ctx)
 	if t.head.Base != "" && !t.head.Whole && t.base == nil {
 		g.Go(func() (err error) {
-			if t.base, err = t.h.readBase(gctx, t.head); err == nil {
-				_, err = t.packsAbove(gctx, floor)
+			if t.base, err = t.h.readBase(gctx, t.head); err != nil {
+				return err
 			}
+			if t.fresh && floor == 0 {
+				g.Go(func() error { _, err := t.upperOf(gctx); return err })
+			}
+			_, err = t.packsAbove(gctx, floor)
 			return err
 		})
 	}

@@ -2,84 +2,356 @@ package tonbo
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"slices"
 
 	"github.com/tonbo-go/tonbo/internal/base"
 	"github.com/tonbo-go/tonbo/internal/btree"
+	"github.com/tonbo-go/tonbo/internal/layout"
 	"github.com/tonbo-go/tonbo/internal/segment"
 )
 
-// upperLimit bounds the pages that travel with a base, in bytes: with 4 KiB pages, page 1, the schema, and the upper levels of the b-trees of a database of any size.
-const upperLimit = 128 << 10
+// Upper pages are those that any query reads first: page 1, the schema, roots and interior pages of b-trees. With them, and the base's manifest, a cold start has a row by its key with one page more.
+const (
+	upperLimit = 128 << 10 // bytes of them in a manifest, at most: with 4 KiB pages, all that a database of 50 MB has
+	upperMost  = 4 << 20   // and in an object of their own: the lowest interior level of a table of 1.5 GB that was filled in order, or none of it
+	upperFew   = 8 << 10   // stored bytes of them that need no such object: each manifest has them
+	upperSpare = 64 << 10  // bytes of such an object that each base may put anew: no more than a manifest has without it
+	upperShare = 8         // times as many bytes pay for a larger one: those that its base puts, or that became its bottom
+	upperFar   = 64        // pages beyond upperLimit that are read from the remote to find out what there is
+)
 
-// upper collects pages that any query reads first, level by level from the roots: with them, and the base's manifest, a cold start has a row by its
-// key with one or two pages more.
-func (c *compaction) upper(ctx context.Context) (*base.Upper, error) {
-	limit := upperLimit / int(c.state.PageSize)
-	if limit < 2 {
-		return nil, nil
-	}
-	pages := map[uint32][]byte{}
-	take := func(p uint32) ([]byte, error) {
-		if b := pages[p]; b != nil || len(pages) >= limit || p == 0 || p > c.state.PageCount || p == segment.LockPage(int(c.state.PageSize)) {
-			return b, nil
+// upperSet are upper pages, from the top.
+type upperSet struct {
+	order []uint32
+	pages map[uint32][]byte
+	whole bool // there are no more, or these are too many
+}
+
+// heldUpper tells which pages an upper object holds.
+type heldUpper struct {
+	key   string
+	index *segment.Index
+}
+
+// node is a page of a b-tree.
+type node struct {
+	page uint32
+	tree int
+}
+
+// upperPages collects upper pages, level by level from the roots: some bytes of them at most, and beyond that whole levels, up to most.
+func (c *compaction) upperPages(ctx context.Context, some, most int) (*upperSet, error) {
+	some, most = some/int(c.state.PageSize), most/int(c.state.PageSize)
+	u := &upperSet{pages: map[uint32][]byte{}, whole: true}
+	// take adds a level, or what there is room for.
+	take := func(level []node) error {
+		n, far := len(u.order), c.far
+		fits := n+len(level) <= most
+		for _, at := range level {
+			p := at.page
+			if p == 0 || p > c.state.PageCount || p == segment.LockPage(int(c.state.PageSize)) || u.pages[p] != nil { // a damaged b-tree is shipped as it is
+				continue
+			}
+			if len(u.order) >= some && (!fits || c.far > far+upperFar) {
+				for _, p := range u.order[max(n, some):] {
+					delete(u.pages, p)
+				}
+				u.order, u.whole = u.order[:max(n, min(some, len(u.order)))], false
+				return nil
+			}
+			b, err := c.asOf(ctx, p)
+			if err != nil {
+				return err
+			}
+			u.pages[p], u.order = b, append(u.order, p)
 		}
-		b, err := c.asOf(ctx, p)
-		if err == nil {
-			pages[p] = b
-		}
-		return b, err
+		return nil
 	}
 	// (1) The schema: all of its b-tree.
-	next := []uint32{1}
-	var roots []uint32
-	for len(next) > 0 && len(pages) < limit {
-		var below []uint32
-		for _, p := range next {
-			b, err := take(p)
-			if err != nil {
-				return nil, err
-			}
-			n, _ := btree.Parse(b, p)
-			below = append(below, n.Children...)
-			roots = append(roots, rootPages(n, btree.Usable(pages[1]))...)
+	var roots []node
+	for level := []node{{page: 1}}; len(level) > 0 && u.whole; {
+		if err := take(level); err != nil {
+			return nil, err
 		}
-		next = below
-	}
-	// (2) The other b-trees, all of them one level at a time. All children of a page are of one level: where the first is a leaf, so are the others.
-	for next = roots; len(next) > 0 && len(pages) < limit; {
-		var below []uint32
-		for _, p := range next {
-			b, err := take(p)
-			if err != nil {
-				return nil, err
+		var below []node
+		for _, at := range level {
+			n, _ := btree.Parse(u.pages[at.page], at.page)
+			for _, p := range n.Children {
+				below = append(below, node{page: p})
 			}
-			if n, _ := btree.Parse(b, p); len(n.Children) > 0 && len(pages) < limit {
+			for _, p := range rootPages(n, btree.Usable(u.pages[1])) {
+				roots = append(roots, node{p, len(roots) + 1})
+			}
+		}
+		level = below
+	}
+	// (2) The other b-trees, all of them one level at a time. All pages of a level have the same distance from the leaves: where the first one's children are some, so are the others'.
+	for level := roots; len(level) > 0 && u.whole; {
+		if err := take(level); err != nil {
+			return nil, err
+		}
+		var below []node
+		leaves := map[int]bool{}
+		for _, at := range level {
+			n, _ := btree.Parse(u.pages[at.page], at.page)
+			if len(n.Children) == 0 || !u.whole {
+				continue
+			}
+			last, known := leaves[at.tree]
+			if !known {
 				first, err := c.asOf(ctx, n.Children[0])
 				if err != nil {
 					return nil, err
 				}
-				if below1, _ := btree.Parse(first, n.Children[0]); len(below1.Children) > 0 {
-					below = append(below, n.Children...)
+				b, _ := btree.Parse(first, n.Children[0])
+				last = !b.Interior()
+				leaves[at.tree] = last
+			}
+			if !last {
+				for _, p := range n.Children {
+					below = append(below, node{p, at.tree})
 				}
 			}
 		}
-		next = below
+		level = below
 	}
-	return c.packUpper(pages)
+	return u, nil
 }
 
-func (c *compaction) packUpper(pages map[uint32][]byte) (*base.Upper, error) {
-	w := segment.NewWriter(int(c.state.PageSize))
-	numbers := make([]uint32, 0, len(pages))
-	for p, b := range pages {
-		if b != nil {
-			numbers = append(numbers, p)
+// upper is what the new base has of upper pages: in the manifest, and in an object that it names.
+func (c *compaction) upper(ctx context.Context) (*base.Upper, *base.UpperObject, error) {
+	if c.old != nil && c.old.UpperObject != nil && !c.plan.Bottom { // a fork's new bottom is to be nothing of its source's
+		upper, object, err := c.carryUpper(ctx, c.old.UpperObject)
+		if object != nil || err != nil {
+			return upper, object, err
 		}
 	}
-	slices.Sort(numbers)
+	return c.makeUpper(ctx)
+}
+
+// makeUpper makes the object, if the upper pages are not few, and its bytes are paid for.
+func (c *compaction) makeUpper(ctx context.Context) (*base.Upper, *base.UpperObject, error) {
+	u, err := c.upperPages(ctx, upperLimit, upperMost)
+	if err != nil || len(u.order) == 0 {
+		return nil, nil, err
+	}
+	upper, err := c.packUpper(u, upperLimit)
+	if err != nil || c.fewUpper(upper) {
+		return upper, nil, err
+	}
+	w := writers.Get().(*segment.Writer)
+	defer writers.Put(w)
+	w.Reset(int(c.state.PageSize))
+	numbers := slices.Sorted(slices.Values(u.order))
 	for _, p := range numbers {
-		if err := w.Add(p, pages[p]); err != nil {
+		if err := w.Add(p, u.pages[p]); err != nil {
+			return nil, nil, err
+		}
+	}
+	if !c.paysUpper(w.Len()) {
+		return upper, nil, nil
+	}
+	s, hd, payload, err := c.put(ctx, w, numbers[0], numbers[len(numbers)-1])
+	if err != nil {
+		return nil, nil, err
+	}
+	fault("compact:upper")
+	c.held.key = s.Key
+	if c.held.index, err = segment.DecodeIndex(payload, hd); err != nil {
+		return nil, nil, err
+	}
+	object := &base.UpperObject{Key: s.Key, Pages: s.Pages, Size: s.Size, Sum: base.SumString(hd.PayloadSum), Slot: c.slot}
+	if object.Spare = c.closing() && len(u.order) <= upperLimit/int(c.state.PageSize); !object.Spare {
+		upper = nil
+	}
+	return upper, object, nil
+}
+
+// fewUpper tells whether these are so few that each manifest has them: where a database is fetched whole when it is opened, nobody wants them.
+func (c *compaction) fewUpper(u *base.Upper) bool {
+	if c.h.tune.upper {
+		return false
+	}
+	return len(u.Payload) <= upperFew || int64(c.state.PageCount)*int64(c.state.PageSize) <= c.h.tune.whole
+}
+
+// paysUpper tells whether this base may put an upper object of so many bytes.
+func (c *compaction) paysUpper(size int64) bool {
+	return size <= upperSpare || upperShare*size <= int64(c.pages.Len())*c.perPage+c.founding
+}
+
+// closing: nobody has the database open any more, and it is read from this base for some time. Then the manifest has what a reader of it, who has nothing to wait for meanwhile, would have to fetch the object for.
+func (c *compaction) closing() bool { return c.settle >= closeFactor }
+
+// carryUpper goes on with the object that the old base names: it marks what has changed since, and has that in the manifest. nil: it is to be made anew.
+func (c *compaction) carryUpper(ctx context.Context, old *base.UpperObject) (*base.Upper, *base.UpperObject, error) {
+	ix, err := c.upperIndex(ctx, old)
+	if ix == nil || err != nil {
+		return nil, nil, err
+	}
+	// (1) Whatever has changed since the old base is in the tail: nothing else of the object may be taken for what it was (the tail has been unpacked).
+	var numbers []uint32
+	held := map[uint32]bool{}
+	pagesIn(ix, func(first, last uint32) {
+		for p := first; p <= last; p++ {
+			numbers, held[p] = append(numbers, p), true
+		}
+	})
+	object := *old
+	object.Spare = false
+	object.Stale = base.NewPageMarks(len(numbers), func(i int) bool { return old.Stale.Has(i) || c.changed.Has(numbers[i]) })
+	if c.h.tune.broken == staleUpper {
+		object.Stale = nil
+	}
+	// (2) What these are now, and what has come to be upper since: roots, and interior pages below others.
+	var next []uint32
+	for i, p := range numbers {
+		if old.Stale.Has(i) || c.changed.Has(p) {
+			next = append(next, p)
+		}
+	}
+	before, err := c.oldUpper(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, p := range before {
+		if !held[p] {
+			next = append(next, p)
+		}
+	}
+	known := maps.Clone(held)
+	for _, p := range before {
+		known[p] = true
+	}
+	u, err := c.changedUpper(ctx, next, held, known)
+	if err != nil {
+		return nil, nil, err
+	}
+	upper, err := c.packUpper(u, upperLimit)
+	if err != nil {
+		return nil, nil, err
+	}
+	if again := upper != nil && 2*int64(len(upper.Payload)) > object.Size || !u.whole; again && c.paysUpper(object.Size) { // in a manifest they take a third more
+		return nil, nil, nil
+	}
+	// (3) Where they are few, all of them.
+	if limit := upperLimit / int(c.state.PageSize); c.closing() && object.Pages <= limit {
+		all, err := c.upperPages(ctx, upperLimit, upperLimit)
+		if err != nil {
+			return nil, nil, err
+		}
+		if all.whole {
+			object.Spare = true
+			upper, err = c.packUpper(all, upperLimit)
+			return upper, &object, err
+		}
+	}
+	return upper, &object, nil
+}
+
+// changedUpper collects the pages of b-trees among next, and what has come to be upper below them. held are the pages of the object, known those that have been upper before.
+func (c *compaction) changedUpper(ctx context.Context, next []uint32, held, known map[uint32]bool) (*upperSet, error) {
+	u := &upperSet{pages: map[uint32][]byte{}, whole: true}
+	seen, schema, roots := map[uint32]bool{}, map[uint32]bool{1: true}, map[uint32]bool{}
+	fresh := func(p uint32) bool { return !held[p] && c.changed.Has(p) }
+	usable := int(c.state.PageSize)
+	for i := 0; i < len(next); i++ {
+		p := next[i]
+		if seen[p] || p == 0 || p > c.state.PageCount || p == segment.LockPage(int(c.state.PageSize)) {
+			continue
+		}
+		if len(u.order) >= upperLimit/int(c.state.PageSize) {
+			u.whole = false
+			break
+		}
+		seen[p] = true
+		b, err := c.asOf(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		if p == 1 {
+			usable = btree.Usable(b)
+		}
+		n, ok := btree.Parse(b, p)
+		if !ok || !n.Interior() && !known[p] && !schema[p] && !roots[p] { // freed since, or a leaf
+			continue
+		}
+		u.order, u.pages[p] = append(u.order, p), b
+		if below := slices.DeleteFunc(n.Children, func(p uint32) bool { return !fresh(p) }); schema[p] {
+			for _, p := range below {
+				schema[p] = true
+			}
+			next = append(next, below...)
+		} else if len(below) > 0 { // all are of one level
+			b, err := c.asOf(ctx, below[0])
+			if err != nil {
+				return nil, err
+			}
+			if n, _ := btree.Parse(b, below[0]); n.Interior() {
+				next = append(next, below...)
+			}
+		}
+		if schema[p] {
+			for _, root := range rootPages(n, usable) {
+				if roots[root] = true; fresh(root) {
+					next = append(next, root)
+				}
+			}
+		}
+	}
+	return u, nil
+}
+
+// upperIndex returns which pages an upper object holds. nil: it is not what it should be, and nobody goes on with it.
+func (c *compaction) upperIndex(ctx context.Context, u *base.UpperObject) (*segment.Index, error) {
+	if c.held.key == u.Key {
+		return c.held.index, nil
+	}
+	ix, err := layout.Remote(c.h.pages, int(c.state.PageSize), segment.Ref{Key: u.Key, First: 1, Last: segment.MaxPage, Pages: u.Pages, Size: u.Size}).Index(ctx)
+	switch {
+	case err == nil:
+		c.held = heldUpper{u.Key, ix}
+	case errors.Is(err, layout.ErrMissing) || errors.Is(err, layout.ErrDamaged):
+		c.h.noUpper(u.Key, err)
+		return nil, nil
+	}
+	return ix, err
+}
+
+// oldUpper lists the upper pages that the old base has beside its object.
+func (c *compaction) oldUpper(ctx context.Context) (pages []uint32, err error) {
+	upper := c.old.Upper
+	if c.old.Packed != nil {
+		p, err := c.readPacks(ctx)
+		if err != nil {
+			return nil, err
+		}
+		upper = p.upper
+	}
+	_, count := c.old.LevelsAt()
+	ix, err := upper.Index(c.state.PageSize, count)
+	if ix == nil || err != nil {
+		return nil, err
+	}
+	pagesIn(ix, func(first, last uint32) {
+		for p := first; p <= last; p++ {
+			pages = append(pages, p)
+		}
+	})
+	return pages, nil
+}
+
+// packUpper packs what there is room for, from the top, for a manifest. nil: nothing.
+func (c *compaction) packUpper(u *upperSet, most int) (*base.Upper, error) {
+	if len(u.order) == 0 {
+		return nil, nil
+	}
+	w := segment.NewWriter(int(c.state.PageSize))
+	numbers := u.order[:min(len(u.order), most/int(c.state.PageSize))]
+	for _, p := range slices.Sorted(slices.Values(numbers)) {
+		if err := w.Add(p, u.pages[p]); err != nil {
 			return nil, err
 		}
 	}

@@ -147,10 +147,27 @@ func (v *verifier) entry(ctx context.Context, key string, e *fence.Entry) error 
 			return err
 		}
 	}
+	if err := v.upper(ctx, m); err != nil {
+		return err
+	}
 	if len(v.report.Problems) > before {
 		return nil
 	}
-	return v.problem(e.Base, v.baseHolds(ctx, e.Base, m))
+	return v.problem(e.Base, v.baseHolds(ctx, m))
+}
+
+// upper reads a base's upper object.
+func (v *verifier) upper(ctx context.Context, m *base.Manifest) error {
+	if m.UpperObject == nil || v.seen[m.UpperObject.Key] {
+		return nil
+	}
+	v.seen[m.UpperObject.Key] = true
+	v.report.Segments++
+	u, err := v.h.readUpper(ctx, m)
+	if err == nil {
+		err = damaged(v.h, u.key, u.each(m.PageCount, every, func(uint32, []byte) error { return nil }))
+	}
+	return v.problem(m.UpperObject.Key, err)
 }
 
 func (v *verifier) segment(ctx context.Context, ref segment.Ref, pageSize uint32) error {
@@ -182,8 +199,8 @@ func (v *verifier) pack(ctx context.Context, m *base.Manifest, p base.Pack) erro
 	return v.problem(p.Key, damaged(v.h, p.Key, r.upper.Each(m.PageSize, count, ignore)))
 }
 
-// baseHolds restores what a base says and compares the checksum.
-func (v *verifier) baseHolds(ctx context.Context, key string, m *base.Manifest) error {
+// baseHolds restores what a base says and compares the checksum, and the copies of upper pages with what they were copied from.
+func (v *verifier) baseHolds(ctx context.Context, m *base.Manifest) error {
 	sum, err := m.Sum()
 	if err != nil {
 		return err
@@ -200,8 +217,41 @@ func (v *verifier) baseHolds(ctx context.Context, key string, m *base.Manifest) 
 	if err != nil {
 		return err
 	}
+	r.laid = func() error { return v.copies(ctx, t, r) }
 	return r.run(ctx, 0)
 }
+
+// copies compares upper pages with those that r has put.
+func (v *verifier) copies(ctx context.Context, t *tailReader, r *restorer) error {
+	m := t.base
+	_, count := m.LevelsAt()
+	same := func(what string) func(uint32, []byte) error {
+		return func(p uint32, page []byte) error {
+			if r.sums.At(p) != segment.PageSum(p, page) {
+				return fmt.Errorf("%w: page %d among the upper pages in %s/%s is another one than in the levels", ErrCorrupt, p, v.h.store, what)
+			}
+			return nil
+		}
+	}
+	upper, what := m.Upper, "the manifest"
+	if m.Packed != nil {
+		p, err := t.packsAbove(ctx, 0)
+		if err != nil {
+			return err
+		}
+		upper, what = p.upper, m.Packs()[0].Key
+	}
+	if err := upper.Each(m.PageSize, count, same(what)); err != nil || m.UpperObject == nil {
+		return err
+	}
+	u, err := v.h.readUpper(ctx, m)
+	if err != nil {
+		return err
+	}
+	return u.each(count, every, same(u.key))
+}
+
+func every(int) bool { return true }
 
 // replay restores the head, which compares its checksum.
 func (v *verifier) replay(ctx context.Context, head *fence.Entry) error {

@@ -73,7 +73,9 @@ func (c *compaction) manifestBytes() int64 {
 	for _, level := range c.old.Levels {
 		n += 200 * int64(len(level))
 	}
-	switch {
+	switch u := c.old.UpperObject; {
+	case u != nil && c.closing() && int64(u.Pages)*int64(c.state.PageSize) <= upperLimit: // all of them once more
+		n += u.Size * 4 / 3
 	case c.old.Upper != nil:
 		n += int64(len(c.old.Upper.Payload)) * 4 / 3
 	case c.old.Packed != nil:

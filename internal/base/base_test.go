@@ -61,7 +61,7 @@ func TestDamagedManifestIsRefused(t *testing.T) {
 		}
 	}
 	b, _ := sample().Encode()
-	newer := strings.Replace(string(b), `"format":1`, `"format":3`, 1)
+	newer := strings.Replace(string(b), `"format":1`, `"format":4`, 1)
 	if _, err := base.Decode([]byte(newer)); !errors.Is(err, base.ErrNewer) || !strings.Contains(err.Error(), "update") {
 		t.Errorf("newer format: %v", err)
 	}

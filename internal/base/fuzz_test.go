@@ -23,6 +23,11 @@ func FuzzManifest(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(packed)
+	upper, err := upperSample().Encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(upper)
 	f.Add([]byte(`{"format":1,"levels":[[{}],[{}]]}`))
 	f.Add(b[:len(b)/2])
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -19,6 +19,7 @@ import (
 const (
 	Format       = 1 // all pages are in the levels
 	FormatPacked = 2 // there are packs above them
+	FormatUpper  = 3 // there is an upper object, and perhaps packs
 )
 
 // Errors of Decode, for errors.Is.
@@ -29,48 +30,22 @@ var (
 
 // Manifest is a base: where each page is as of Slot.
 type Manifest struct {
-	Format     int         `json:"format"`
-	ID         string      `json:"id"` // incarnation, 32 hexadecimal digits
-	Generation uint64      `json:"generation"`
-	Slot       uint64      `json:"slot"`
-	Time       time.Time   `json:"time"`
-	PageSize   uint32      `json:"page_size"`  // bytes
-	PageCount  uint32      `json:"page_count"` // pages of the database
-	Checksum   string      `json:"checksum"`   // database checksum, 16 hexadecimal digits
-	Levels     [][]Segment `json:"levels"`     // newest first; the last one is the bottom
-	Marks      []Mark      `json:"marks,omitempty"`
-	Window     int64       `json:"window,omitempty"` // seconds: how long its owner keeps old points restorable; 0: not known
-	Upper      *Upper      `json:"upper,omitempty"`
-	Labels     []Labelled  `json:"labels,omitempty"` // every labelled point of the incarnation up to Slot, oldest first
-	Packed     *Packed     `json:"packed,omitempty"`
+	Format      int          `json:"format"`
+	ID          string       `json:"id"` // incarnation, 32 hexadecimal digits
+	Generation  uint64       `json:"generation"`
+	Slot        uint64       `json:"slot"`
+	Time        time.Time    `json:"time"`
+	PageSize    uint32       `json:"page_size"`  // bytes
+	PageCount   uint32       `json:"page_count"` // pages of the database
+	Checksum    string       `json:"checksum"`   // database checksum, 16 hexadecimal digits
+	Levels      [][]Segment  `json:"levels"`     // newest first; the last one is the bottom
+	Marks       []Mark       `json:"marks,omitempty"`
+	Window      int64        `json:"window,omitempty"` // seconds: how long its owner keeps old points restorable; 0: not known
+	Upper       *Upper       `json:"upper,omitempty"`
+	UpperObject *UpperObject `json:"upper_object,omitempty"`
+	Labels      []Labelled   `json:"labels,omitempty"` // every labelled point of the incarnation up to Slot, oldest first
+	Packed      *Packed      `json:"packed,omitempty"`
 }
-
-// Upper is a bounded copy of pages in the levels, those that any query reads first: page 1, the schema, roots and interior pages of b-trees. A reader may ignore it.
-type Upper struct {
-	Pages   int    `json:"pages"`
-	Sum     string `json:"sum"`     // payload checksum, 16 hexadecimal digits
-	Payload []byte `json:"payload"` // as that of a segment
-}
-
-// Each calls fn with each page, of a database of pageCount pages. A page's bytes are valid during the call. Errors: fn's, and those of package segment.
-func (u *Upper) Each(pageSize, pageCount uint32, fn func(pgno uint32, page []byte) error) error {
-	if u == nil {
-		return nil
-	}
-	sum, err := parseSum(u.Sum)
-	if err != nil {
-		return err
-	}
-	h := &segment.Header{Kind: segment.KindSegment, PageSize: pageSize, PageCount: pageCount, PayloadSize: int64(len(u.Payload)), PayloadSum: sum}
-	ix, err := segment.DecodeIndex(u.Payload, h)
-	if err != nil {
-		return err
-	}
-	return segment.EachPage(h, ix, u.Payload, fn)
-}
-
-// PayloadSum returns the payload's checksum.
-func (u *Upper) PayloadSum() (uint64, error) { return parseSum(u.Sum) }
 
 // Named yields the key of each object that the base names.
 func (m *Manifest) Named() iter.Seq[string] {
@@ -89,6 +64,9 @@ func (m *Manifest) Named() iter.Seq[string] {
 			if !yield(p.Key) {
 				return
 			}
+		}
+		if m.UpperObject != nil {
+			yield(m.UpperObject.Key)
 		}
 	}
 }
@@ -129,7 +107,10 @@ const (
 
 // Encode returns the manifest's bytes.
 func (m *Manifest) Encode() ([]byte, error) {
-	if m.Format = Format; m.Packed != nil {
+	switch m.Format = Format; {
+	case m.UpperObject != nil:
+		m.Format = FormatUpper
+	case m.Packed != nil:
 		m.Format = FormatPacked
 	}
 	b, err := json.Marshal(m)
@@ -149,8 +130,8 @@ func Decode(b []byte) (*Manifest, error) {
 	if err := json.Unmarshal(b, &m); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
 	}
-	if m.Format != Format && m.Format != FormatPacked {
-		return nil, fmt.Errorf("%w: format %d, this version reads %d and %d: update tonbo", ErrNewer, m.Format, Format, FormatPacked)
+	if m.Format < Format || m.Format > FormatUpper {
+		return nil, fmt.Errorf("%w: format %d, this version reads %d to %d: update tonbo", ErrNewer, m.Format, Format, FormatUpper)
 	}
 	if n := len(b) - sumSize; n < 0 || string(b[n:]) != fmt.Sprintf(sumField, xxhash.Sum64(b[:n])) {
 		return nil, fmt.Errorf("%w: its checksum does not fit", ErrFormat)
@@ -169,6 +150,9 @@ func Decode(b []byte) (*Manifest, error) {
 			}
 			last = s.Last
 		}
+	}
+	if err := m.checkUpper(); err != nil {
+		return nil, err
 	}
 	if err := m.checkPacked(); err != nil {
 		return nil, err

@@ -57,7 +57,7 @@ func PackedTotal(packs []Pack) (entries, pages int, size int64) {
 
 func (m *Manifest) checkPacked() error {
 	p := m.Packed
-	if (p != nil) != (m.Format == FormatPacked) {
+	if p != nil && m.Format == Format || p == nil && m.Format == FormatPacked {
 		return fmt.Errorf("%w: packs in a manifest of format %d", ErrFormat, m.Format)
 	}
 	if p == nil {

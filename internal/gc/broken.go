@@ -27,13 +27,14 @@ const (
 	VoidCollected     = "R5 void collected"
 	NoLogGrace        = "R10 no grace for log slots"
 	PacksIgnored      = "R10 packs of a base not counted"
+	UpperIgnored      = "R10 upper object of a base not counted"
 )
 
 // Rules names all of them.
 var Rules = []string{
 	PinsBeforeHead, PinsIgnored, LabelsIgnored, HorizonNotInLog, EndBeyondAll, ChildLetsGo, MiddleLetsGo, OwnPinsIgnored, OwnPinsByName,
 	NewestNotKept, NewestBaseNotKept, HeadBeforeSlot, ClaimCollected, DeleteCollected, RewindCollected, CreateCollected, VoidCollected, NoLogGrace,
-	PacksIgnored, ForeignByName,
+	PacksIgnored, UpperIgnored, ForeignByName,
 }
 
 // ForTest returns o with another floor under the grace of log slots, and with one rule broken ("": none).

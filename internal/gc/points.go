@@ -237,8 +237,11 @@ func (p *points) manifest(key string) (floor, error) {
 	if err != nil {
 		return floor{}, fmt.Errorf("%s/%s: %w", p.store, key, err)
 	}
-	if p.o.broken == PacksIgnored {
+	switch p.o.broken {
+	case PacksIgnored:
 		m.Packed = nil
+	case UpperIgnored:
+		m.UpperObject = nil
 	}
 	for s := range m.Named() {
 		p.needKey[s] = true

@@ -276,7 +276,10 @@ func (s *state) walk(name string, at, e *parts, outermost bool) error {
 		}
 		s.pages = s.pages.over(p.pages)
 	}
-	return nil
+	if u := m.manifest.UpperObject; u != nil { // copies: nothing of it is taken, but it must be there
+		_, err = s.object(u.Key)
+	}
+	return err
 }
 
 // newestFirst yields the keys of what a base names.

@@ -168,6 +168,7 @@ func (a *actor) build(o *own) {
 		b.fresh[key] = body
 		b.m.Levels = append([][]base.Segment{{s}}, b.m.Levels...)
 	}
+	w.upper(o, b)
 	b.key = fmt.Sprintf("db/%s/base/%016x-%016x-%x", o.name, b.covers, o.Generation(), w.nonce())
 	b.body, err = b.m.Encode()
 	must(err)
@@ -178,6 +179,24 @@ func (a *actor) build(o *own) {
 		return
 	}
 	o.next = b
+}
+
+// upper gives a base, in one world of four, an upper object: the one of the base in force (of its source's, for a fork), one of its own, or none. What is in it is no matter here.
+func (w *world) upper(o *own, b *prepared) {
+	if w.c.Seed%4 != 3 {
+		return
+	}
+	if old := w.at(o.Base()); old != nil && len(b.m.Levels) > 0 && w.chance(2) {
+		if m := w.parts(old).manifest; m.UpperObject != nil && (b.m.Packed != nil || len(m.Levels) > 0) {
+			b.m.UpperObject = m.UpperObject
+			return
+		}
+	}
+	if w.chance(3) {
+		key, body, s := w.segment(o, content{1})
+		b.fresh[key] = body
+		b.m.UpperObject = &base.UpperObject{Key: key, Pages: 1, Size: s.Size, Sum: base.SumString(1), Slot: b.covers}
+	}
 }
 
 // keys of what a base is the first to name, and of itself.
