@@ -37,9 +37,13 @@ func (s fileSystem) OpenFilename(name *vfs.Filename, flags vfs.OpenFlag) (vfs.Fi
 			return &mainFile{File: f, db: d}, flags, nil
 		}
 	case flags&vfs.OPEN_WAL != 0:
-		if d := lookup(name.Database()); d != nil {
-			m, ok := vfsutil.UnwrapFile[*mainFile](name.DatabaseFile())
-			if !ok || m.db != d { // a connection from before a re-open
+		d := lookup(name.Database())
+		m, ok := vfsutil.UnwrapFile[*mainFile](name.DatabaseFile())
+		if ok && m.db != d { // a connection from before a re-open, or that was on its way here when the observation ended: nobody would see what it writes
+			return nil, flags, sqlite3.CANTOPEN
+		}
+		if d != nil {
+			if !ok {
 				return nil, flags, sqlite3.CANTOPEN
 			}
 			f, flags, err := vfsutil.WrapOpenFilename(d.under(s.VFS), name, flags)
