@@ -355,3 +355,16 @@ func (c *Client) ReadPagesOf(ctx context.Context, name string, slot uint64) erro
 	}
 	return merr
 }
+
+// Waiting counts those who wait for a database to be opened.
+func (r *Registry) Waiting(name string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := r.all[name]; m != nil && m.opening != nil {
+		return m.opening.waiting
+	}
+	return 0
+}
+
+// LocalFile is the path of the local copy.
+func (db *DB) LocalFile() string { return db.h.dir.Path() }

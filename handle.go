@@ -32,6 +32,7 @@ type handle struct {
 	group group
 
 	conns    atomic.Int64           // open SQLite connections
+	pooled   atomic.Pointer[pooled] // counts them for a registry; nil: there is none
 	outdated atomic.Bool            // the file lacks what is shipped, and has nothing else: a Reopen begins from nothing
 	held     atomic.Pointer[func()] // notes a strict COMMIT, which the remote has, once the local file has it; nil: there is none on its way
 	epoch    atomic.Int64           // rises with each Reopen: connections from before are not used again
@@ -48,6 +49,8 @@ type handle struct {
 	cold     bool          // the local copy was rebuilt
 	closed   bool
 	discard  bool                // close throws the local copy away, with what was not shipped
+	drop     bool                // close removes the local copy, when the remote has all of it
+	patience context.Context     // how long close ships; nil: for Options.SyncTimeout
 	moving   chan struct{}       // while a Reopen runs; closed when it has ended
 	leases   map[*lease]struct{} // that share it; nil: none
 	pool     *sql.DB             // that Open has made; nil: another
@@ -236,10 +239,13 @@ func (h *handle) close() error {
 		<-moving
 	}
 	h.mu.Lock()
-	vdb, ended, discard := h.vdb, h.err, h.discard
+	vdb, ended, discard, drop, patience := h.vdb, h.err, h.discard, h.drop, h.patience
 	h.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(context.Background(), h.o.SyncTimeout)
+	if patience == nil {
+		patience = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(patience, h.o.SyncTimeout)
 	defer cancel()
 	closing := fmt.Errorf("database %s: %w", h.name, ErrClosed)
 	// (1) No new commits.
@@ -276,6 +282,11 @@ func (h *handle) close() error {
 	fault("close:detached")
 	if discard {
 		return errors.Join(err, wrap(h.name, "close", h.dir.Remove()))
+	}
+	if drop && err == nil && ended == nil && vdb.Certain(ctx) == nil {
+		if commits, _ := vdb.Pending(); commits == 0 {
+			return wrap(h.name, "remove the local copy", h.dir.Remove())
+		}
 	}
 	if err == nil && ended == nil {
 		if cerr := h.dir.CleanClose(); cerr != nil {

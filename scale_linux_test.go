@@ -254,6 +254,104 @@ func TestThousandDatabasesMakeAStepASecond(t *testing.T) {
 	}
 }
 
+// TestTenThousandDatabasesThroughARegistry: 10,000 databases are used one after the other while 1,000 of them make an acknowledged step a second each; no more than 2,000 are open, with 128 connections. The store is in memory.
+func TestTenThousandDatabasesThroughARegistry(t *testing.T) {
+	if os.Getenv("TONBO_TEST_LARGE") == "" {
+		t.Skip("set TONBO_TEST_LARGE=1: minutes")
+	}
+	const n, active, open, conns, rounds = 10_000, 1000, 2000, 128, 20
+	a := newAccount(t)
+	o := a.machine()
+	o.MaxDatabases = -1
+	c := newClient(t, o)
+	r := tonbo.NewRegistry(c, creating(c, tonbo.RegistryOptions{MaxOpen: open, MaxConns: conns, MaxIdle: time.Hour}))
+	ctx := t.Context()
+	step := func(ctx context.Context, db *tonbo.DB) error {
+		if _, err := db.ExecContext(ctx, "INSERT INTO t VALUES(?)", strings.Repeat("x", 500)); err != nil {
+			return err
+		}
+		return db.Synced(ctx)
+	}
+	name := func(i int) string { return fmt.Sprintf("agent-%d", i) }
+	before := holdsNow(t)
+	var g errgroup.Group
+	g.SetLimit(8)
+	for i := range n {
+		g.Go(func() error { return r.Use(ctx, name(i), step) })
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	made := holdsNow(t)
+	each := func(b int64) float64 { return float64(b) / open / 1024 }
+	t.Logf("%d used once: %+v; %.1f KiB resident for each of %d that are open, %d files, %d goroutines", n, r.Stats(), each(made.rss-before.rss), open, made.files-before.files, made.goroutines-before.goroutines)
+	start := time.Now().Add(time.Second)
+	var mu sync.Mutex
+	var took []time.Duration
+	var wg sync.WaitGroup
+	done := make(chan struct{})
+	for i := range active {
+		wg.Go(func() {
+			for k := range rounds {
+				due := start.Add(time.Duration(k)*time.Second + time.Duration(i)*time.Second/active)
+				time.Sleep(time.Until(due))
+				if err := r.Use(ctx, name(i), step); err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				took = append(took, time.Since(due))
+				mu.Unlock()
+			}
+		})
+	}
+	others := make(chan int)
+	go func() { // the others come and go
+		k := 0
+		for i := active; ; i = active + (i+1-active)%(n-active) {
+			select {
+			case <-done:
+				others <- k
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			if err := r.Use(ctx, name(i), step); err != nil {
+				t.Error(err)
+			}
+			k++
+		}
+	}()
+	wg.Wait()
+	close(done)
+	k := <-others
+	busy := holdsNow(t)
+	s := r.Stats()
+	if s.Open > open || s.Connections > conns || s.BeyondMaxConns > 0 {
+		t.Errorf("beyond the bounds: %+v", s)
+	}
+	slices.Sort(took)
+	if len(took) > 0 {
+		t.Logf("%d of them at a step a second, and %d uses of others beside: from when it was due p50 %v, p99 %v, longest %v; %.1f KiB for each that is open; %+v", active, k, took[len(took)/2], took[len(took)*99/100], took[len(took)-1], each(busy.rss-before.rss), s)
+	}
+	if err := r.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	for _, i := range []int{0, active - 1, active, n - 1} {
+		db, err := c.Open(ctx, name(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var rows, want int
+		if want = 1; i < active {
+			want += rounds
+		}
+		if err := db.QueryRow("SELECT count(*) FROM t").Scan(&rows); err != nil || rows < want {
+			t.Errorf("%s has %d rows, want %d at least: %v", name(i), rows, want, err)
+		}
+		closeDB(t, db)
+	}
+}
+
 // fewFilesEnv makes the test binary run its test with few files.
 const fewFilesEnv = "TONBO_TEST_FEW_FILES"
 

@@ -308,11 +308,11 @@ func (h *handle) unsynced(doing string, err error) error {
 
 // closeLog ships the last commits in the entry that says that the owner has gone.
 func (h *handle) closeLog(ctx context.Context) error {
-	if err := h.lockRound(ctx); err != nil {
-		return h.unsynced("close", err)
+	err := h.lockRound(ctx)
+	if err == nil {
+		defer h.unlockRound()
+		err = h.ship(ctx, fence.Close, "")
 	}
-	defer h.unlockRound()
-	err := h.ship(ctx, fence.Close, "")
 	_, vdb := h.current()
 	if commits, _ := vdb.Pending(); err != nil && commits == 0 && !errors.As(err, new(*FencedError)) {
 		// Nothing is lost: only the note that we have gone is missing.
