@@ -210,7 +210,7 @@ func TestControlPlaneKilledAtEveryFailpoint(t *testing.T) {
 		}
 	}
 	for name, file := range failpointsInSource(t) {
-		if ofControlPlane(name) && times[name] == 0 {
+		if ofControlPlane(name) && times[name] == 0 && name != "create:settled" { // passed in TestImportThatDiesBehindItsCreateIsThere
 			t.Errorf("the failpoint %s of %s is not passed", name, file)
 		}
 	}

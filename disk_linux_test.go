@@ -195,7 +195,7 @@ func (c interruptions) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// fullBefore fills a disk before the first read of an object.
+// fullBefore fills a disk before the first read of a part of an object.
 type fullBefore struct {
 	remote.Store
 	key  string
@@ -204,7 +204,7 @@ type fullBefore struct {
 }
 
 func (s *fullBefore) Get(ctx context.Context, key string, o remote.GetOptions) (remote.Object, error) {
-	if strings.Contains(key, s.key) {
+	if strings.Contains(key, s.key) && (o.Offset != 0 || o.Length != 0) { // what is read whole are the upper pages, which Open has room for
 		s.once.Do(s.full)
 	}
 	return s.Store.Get(ctx, key, o)

@@ -103,15 +103,32 @@ func TestRunawayStatementsAreStoppedAndUndone(t *testing.T) {
 	}
 }
 
-// SQLite counts, empties and drops a table in one step, without a question whether to go on.
+// SQLite counts, empties and drops a table in one step, without a question whether to go on. On a machine with other work such a step, of some 20 ms, may be over before anybody looks at the clock: then it is done once more.
 func TestStatementsThatAreOneStepAreStoppedAndUndone(t *testing.T) {
-	db := database(t, `CREATE TABLE big(a)`, `INSERT INTO big SELECT randomblob(900) FROM generate_series(1, 50000)`)
+	const table, rows = `CREATE TABLE IF NOT EXISTS big(a)`, `INSERT INTO big SELECT randomblob(900) FROM generate_series(1, 50000)`
+	const tries, quick = 20, time.Second
+	db := database(t, table, rows)
 	for _, where := range []string{"write-ahead log", "file"} {
 		tool := newTool(t, db, sqltool.Limits{Time: time.Millisecond})
 		for _, sql := range []string{`SELECT count(*) FROM big`, `DELETE FROM big`, `DROP TABLE big`} {
-			tool.Close() // without what it has in its cache
-			if out, err := call(tool, sql); err == nil || !strings.Contains(out, "stopped") {
-				t.Errorf("%s, in the %s: %s, %v", sql, where, out, err)
+			for try := 1; ; try++ {
+				tool.Close() // without what it has in its cache
+				begin := time.Now()
+				out, err := call(tool, sql)
+				if err == nil && try < tries && time.Since(begin) < quick {
+					if !strings.HasPrefix(sql, "SELECT") {
+						for _, q := range []string{table, rows} {
+							if _, err := db.Exec(q); err != nil {
+								t.Fatal(err)
+							}
+						}
+					}
+					continue
+				}
+				if err == nil || !strings.Contains(out, "stopped") {
+					t.Errorf("%s, in the %s: %s, %v", sql, where, out, err)
+				}
+				break
 			}
 			var n int
 			if err := db.QueryRow(`SELECT count(*) FROM big`).Scan(&n); err != nil || n != 50000 {
