@@ -31,6 +31,7 @@ import (
 
 var (
 	simSeed = flag.Uint64("sim.seed", 0, "run this seed alone, and show its steps")
+	simFrom = flag.Uint64("sim.from", 1, "first of the seeds of TestLibrarySimulation, up to TONBO_SIM_SEEDS")
 	simOnly = flag.String("sim.only", "", "of the broken variants those with this in their names")
 	simShow = flag.Bool("sim.show", false, "show the steps of each seed")
 )
@@ -458,7 +459,7 @@ func TestLibrarySimulation(t *testing.T) {
 }
 
 func librarySimulation(t *testing.T) {
-	from, seeds := uint64(1), simSeeds(40)
+	from, seeds := *simFrom, simSeeds(40)
 	if *simSeed > 0 {
 		from, seeds = *simSeed, *simSeed
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/tonbo-go/tonbo"
 	"github.com/tonbo-go/tonbo/internal/layout"
 	"github.com/tonbo-go/tonbo/internal/segment"
+	"github.com/tonbo-go/tonbo/remote"
 )
 
 const (
@@ -150,14 +151,27 @@ func (e *env) hydrated(ctx context.Context, d *imported, p *proxy, t, cpu *times
 		}
 	}
 	all, err := e.stored(d.prefix)
+	if err != nil {
+		return nil, err
+	}
 	var list []object
-	for _, o := range all {
-		if used[o.key] {
-			list = append(list, o)
+	for _, obj := range all {
+		if !used[obj.key] {
+			continue
+		}
+		head, err := o.Remote.Get(ctx, strings.TrimPrefix(obj.key, d.prefix+"/"), remote.GetOptions{Length: kindAt + 1})
+		if err != nil {
+			return nil, err
+		}
+		if segment.Kind(head.Body[kindAt]) == segment.KindSegment { // and no pack: what that holds is not written where pages belong before it is merged with them
+			list = append(list, obj)
 		}
 	}
-	return list, err
+	return list, nil
 }
+
+// kindAt is where an object's kind stands: docs/format.md, Header.
+const kindAt = 10
 
 // rawGets fetches objects, and throws them away or writes them into one file.
 func (e *env) rawGets(ctx context.Context, p *proxy, list []object, keep bool) (time.Duration, error) {
