@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/tonbo-go/tonbo/internal/base"
 	"github.com/tonbo-go/tonbo/internal/layout"
 	"github.com/tonbo-go/tonbo/internal/segment"
@@ -93,11 +91,8 @@ func (h *handle) readUpper(ctx context.Context, m *base.Manifest) (*upperCopies,
 	if hd.Kind != segment.KindSegment || hd.PageSize != m.PageSize || hd.PayloadSum != sum || int64(len(o.Body)) != u.Size || ix.Pages() != u.Pages || ix.Delta != nil || len(ix.Refs) > 0 {
 		return nil, damaged(h, u.Key, fmt.Errorf("%w: it is not the upper object that is meant", segment.ErrFormat))
 	}
-	for k := range ix.Blocks {
-		b := &ix.Blocks[k]
-		if xxhash.Sum64(payload[b.Offset:b.Offset+int64(b.Length)]) != b.Sum {
-			return nil, damaged(h, u.Key, fmt.Errorf("%w: checksum of the block at %d does not match", segment.ErrFormat, b.Offset))
-		}
+	if err := ix.Check(payload); err != nil {
+		return nil, damaged(h, u.Key, err)
 	}
 	return &upperCopies{key: u.Key, index: ix, payload: payload, stale: u.Stale}, nil
 }

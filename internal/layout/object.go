@@ -200,8 +200,8 @@ func (o *Object) readTail(ctx context.Context) (Part, error) {
 			return Part{}, fmt.Errorf("%w: %s/%s holds deltas, and should hold whole pages", ErrDamaged, o.store, o.Key)
 		}
 		p := Part{Index: ix, Start: start, ETag: b.ETag}
-		if int64(len(b.Body)) == b.Size { // a small one: that was all of it
-			p.Payload = b.Body[start:]
+		if payload := b.Body[start:]; int64(len(b.Body)) == b.Size && ix.Check(payload) == nil { // a small one: that was all of it. What was damaged on its way is not kept, but read again when it is needed
+			p.Payload = payload
 		}
 		return p, nil
 	}

@@ -116,6 +116,28 @@ func (b *Block) Count() (n int) {
 	return n
 }
 
+// Check compares every block of a payload with its checksum. ErrFormat: one is not what was written.
+func (ix *Index) Check(payload []byte) error {
+	check := func(b *Block) error {
+		if b.Offset < 0 || b.Offset+int64(b.Length) > int64(len(payload)) {
+			return damaged("block at %d of %d bytes, in a payload of %d", b.Offset, b.Length, len(payload))
+		}
+		if xxhash.Sum64(payload[b.Offset:b.Offset+int64(b.Length)]) != b.Sum {
+			return damaged("block at %d: checksum does not match", b.Offset)
+		}
+		return nil
+	}
+	for i := range ix.Blocks {
+		if err := check(&ix.Blocks[i]); err != nil {
+			return err
+		}
+	}
+	if ix.Delta != nil {
+		return check(ix.Delta)
+	}
+	return nil
+}
+
 // unpack checks the stored bytes and calls fn with the content, which is valid during the call.
 func (b *Block) unpack(stored []byte, fn func(raw []byte) error) error {
 	if b.Length > b.Raw {
