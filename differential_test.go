@@ -131,7 +131,7 @@ func (w *twin) open(o tonbo.Options) {
 }
 
 func raw(c *sql.Conn, do func(*sqlite3.Conn) error) error {
-	return c.Raw(func(dc any) error { return do(tonbo.RawOf(dc)) })
+	return c.Raw(func(dc any) error { return do(dc.(sqlitedriver.Conn).Raw()) })
 }
 
 func (w *twin) close() {

@@ -354,7 +354,6 @@ type conn struct {
 	done  func() // when it is closed
 	lease *lease // that it is of; nil: none
 	steps stepStmts
-	execs execStmts
 
 	counted *pooled // by a registry; nil: by none
 	resting bool    // given back to the pool
@@ -403,14 +402,7 @@ func (c *conn) Reason(err error) error { return c.h.reason(err) }
 func (c *conn) Close() error {
 	defer c.counted.gone(c.resting)
 	defer c.done()
-	c.execs.close()
 	return errors.Join(c.steps.close(), c.Conn.Close())
-}
-
-// Raw gives the SQLite connection away, to who may set an authorizer, limits or functions on it: every statement is compiled under these from now on.
-func (c *conn) Raw() *sqlite3.Conn {
-	c.execs.close()
-	return c.Conn.Raw()
 }
 
 func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
@@ -439,10 +431,7 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 	if err := c.over(); err != nil {
 		return nil, err
 	}
-	r, err := c.execKept(ctx, query, args)
-	if err == driver.ErrSkip {
-		r, err = c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
-	}
+	r, err := c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
 	if err != nil {
 		return nil, c.h.reason(err)
 	}

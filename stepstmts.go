@@ -54,7 +54,7 @@ type recorded struct {
 
 // beginStep marks the transaction that has just begun, and looks the step up.
 func (c *conn) beginStep(ctx context.Context, thread, id string) (r recorded, err error) {
-	raw := c.Conn.Raw()
+	raw := c.Raw()
 	defer raw.SetInterrupt(raw.SetInterrupt(ctx))
 	s := &c.steps
 	if err := s.prepare(raw); err != nil {
@@ -83,7 +83,7 @@ func (c *conn) beginStep(ctx context.Context, thread, id string) (r recorded, er
 
 // endStep records the step, if the transaction is the one still that beginStep marked. Between the two statements nothing can end it: the connection is not let go of.
 func (c *conn) endStep(ctx context.Context, thread, id, session string, result []byte) error {
-	raw := c.Conn.Raw()
+	raw := c.Raw()
 	defer raw.SetInterrupt(raw.SetInterrupt(ctx))
 	s := &c.steps
 	if err := s.unmark.Exec(); err != nil {
