@@ -305,12 +305,20 @@ func (h *handle) reopen(ctx context.Context, pool *sql.DB) error {
 		return err
 	}
 	h.inflight, h.behind = nil, nil
+	h.mu.Lock()
+	h.damage = nil
+	h.mu.Unlock()
 	if err := h.takeOver(ctx, head, rec); err != nil {
 		h.end(fmt.Errorf("database %s: Reopen failed, call it again: %w", h.name, err), "")
 		return err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.damage != nil { // found since by what fetches pages
+		h.err = h.damage
+		h.vdb.Refuse(h.damage)
+		return h.damage
+	}
 	if h.err != nil {
 		h.err, h.done = nil, make(chan struct{})
 		for l := range h.leases {

@@ -187,22 +187,13 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err := c.lease.over(h); err != nil {
 		return nil, err
 	}
-	var counted *pooled // nil: of no registry, or of another pool than the database's own
-	if c.closes && c.lease == nil {
-		counted = h.pooled.Load()
-	}
-	if err := counted.take(ctx); err != nil {
-		return nil, fmt.Errorf("database %s: connect: %w", h.name, err)
-	}
 	epoch, err := h.enter(ctx)
 	if err != nil {
-		counted.gone(false)
 		return nil, err
 	}
 	inner, err := h.connect(ctx)
 	if err != nil {
 		h.disconnected()
-		counted.gone(false)
 		if errors.Is(err, sqlite3.CANTOPEN) { // the file is not observed now: closed or re-opened meanwhile, or a Reopen failed
 			if ended := h.ended(); ended != nil {
 				return nil, ended
@@ -210,7 +201,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		}
 		return nil, h.reason(err)
 	}
-	return &conn{Conn: inner, h: h, epoch: epoch, lease: c.lease, done: h.disconnected, counted: counted}, nil
+	return &conn{Conn: inner, h: h, epoch: epoch, lease: c.lease, done: h.disconnected}, nil
 }
 
 // enter counts a connection that is about to be made, when there is no Reopen.
@@ -354,9 +345,6 @@ type conn struct {
 	done  func() // when it is closed
 	lease *lease // that it is of; nil: none
 	steps stepStmts
-
-	counted *pooled // by a registry; nil: by none
-	resting bool    // given back to the pool
 }
 
 var (
@@ -377,30 +365,16 @@ func (c *conn) ResetSession(context.Context) error {
 	if c.stale() {
 		return driver.ErrBadConn
 	}
-	if c.resting {
-		c.resting = false
-		c.counted.again()
-	}
 	return nil
 }
 
 // IsValid tells the pool whether to keep the connection, which is being given back.
-func (c *conn) IsValid() bool {
-	if c.stale() {
-		return false
-	}
-	if c.counted != nil && !c.resting {
-		c.resting = true
-		return c.counted.back()
-	}
-	return true
-}
+func (c *conn) IsValid() bool { return !c.stale() }
 
 // Reason is for who works on the SQLite connection itself (sql.Conn's Raw): it makes an error of that connection one that says what is behind it.
 func (c *conn) Reason(err error) error { return c.h.reason(err) }
 
 func (c *conn) Close() error {
-	defer c.counted.gone(c.resting)
 	defer c.done()
 	return errors.Join(c.steps.close(), c.Conn.Close())
 }

@@ -32,7 +32,6 @@ type handle struct {
 	group group
 
 	conns    atomic.Int64           // open SQLite connections
-	pooled   atomic.Pointer[pooled] // counts them for a registry; nil: there is none
 	outdated atomic.Bool            // the file lacks what is shipped, and has nothing else: a Reopen begins from nothing
 	held     atomic.Pointer[func()] // notes a strict COMMIT, which the remote has, once the local file has it; nil: there is none on its way
 	epoch    atomic.Int64           // rises with each Reopen: connections from before are not used again
@@ -43,6 +42,7 @@ type handle struct {
 	vdb      *vfs.Database
 	done     chan struct{} // closed when this handle can no longer commit
 	err      error         // then: why
+	damage   error         // what the remote does not hold of the state that is open; nil: as far as is known, it holds all
 	lost     string        // file with commits set aside
 	instance string        // key that the index record named when it was opened; "" none
 	fencing  chan struct{} // closed when the consequences of being fenced are drawn; nil: not fenced
@@ -50,6 +50,7 @@ type handle struct {
 	closed   bool
 	discard  bool                // close throws the local copy away, with what was not shipped
 	drop     bool                // close removes the local copy, when the remote has all of it
+	dropped  bool                // it has
 	patience context.Context     // how long close ships; nil: for Options.SyncTimeout
 	moving   chan struct{}       // while a Reopen runs; closed when it has ended
 	leases   map[*lease]struct{} // that share it; nil: none
@@ -285,6 +286,9 @@ func (h *handle) close() error {
 	}
 	if drop && err == nil && ended == nil && vdb.Certain(ctx) == nil {
 		if commits, _ := vdb.Pending(); commits == 0 {
+			h.mu.Lock()
+			h.dropped = true
+			h.mu.Unlock()
 			return wrap(h.name, "remove the local copy", h.dir.Remove())
 		}
 	}

@@ -204,10 +204,13 @@ func (s *lazy) finish() {
 
 // broken: the remote does not hold what its log says. What is here must not reach the log, and the handle cannot go on.
 func (h *handle) broken(err error) {
+	h.mu.Lock()
+	h.damage = err
+	h.mu.Unlock()
+	h.end(err, "") // first: who is about to take COMMITs again sees it (quiesce, Reopen)
 	if _, vdb := h.current(); vdb != nil {
 		vdb.Refuse(err)
 	}
-	h.end(err, "")
 	h.o.Logger.Error("database corrupt", "event", "corrupt", "database", h.name, "error", err)
 }
 

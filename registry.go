@@ -16,25 +16,25 @@ type RegistryOptions struct {
 	MaxOpen int
 	// MaxIdle is how long a database stays open that nobody uses. Default 5 minutes. < 0: until its place is needed.
 	MaxIdle time.Duration
-	// MaxConns is how many SQLite connections are open at once, of all databases together: each takes about 0.4 MiB. Where one more is needed, those that have been idle for longest are closed first; while all are in use, a statement
-	// waits, with its context, for its database's first connection. Further ones of a database, and those of a Use within another one, do not wait, since they might wait for each other: they go beyond the bound, and are closed
-	// when they are given back. Default 128.
-	MaxConns int
+	// MaxIdleConns is how many SQLite connections the databases that nobody uses keep open, all together: each takes about 0.4 MiB, and opening one some milliseconds. Those of the databases that have not been used for longest are closed
+	// first. What is in use is not bounded by it: a database has the connections that its users need. The registry looks after sql.DB's SetMaxIdleConns for that, and sets it to 2. Default 128. < 0: none stay open.
+	MaxIdleConns int
 	// Suspend removes the local copy of what is closed, once the remote has all of it ([DB.Suspend]): opening it again is a cold start. Otherwise it stays, and is warm.
 	Suspend bool
 	// Create, when it is set, makes a database that does not exist when it is used: by Client.Create, Fork or Import, for example. It is then opened. nil: Use returns ErrNotFound.
 	Create func(ctx context.Context, name string) error
-	// Prepare, when it is set, runs each time a database has been opened, before anybody uses it: to make its tables, or to set its pool's bounds. Its error is that of the Use, and the database is closed.
+	// Prepare, when it is set, runs each time a database has been opened, before anybody uses it: to make its tables, or to set its pool's bounds. Its error is that of the Use, and the database is closed. A panic in it, or in Create, is
+	// such an error. It may use other databases of the registry, but not such as wait for this one to be prepared.
 	Prepare func(ctx context.Context, db *DB) error
-	// OnError is told what no caller is: that an idle database could not be closed, and is kept, or that it was closed with commits set aside. The error names the database, the file, and the way out. It is called from
-	// goroutines of the registry, perhaps several at once, and does not call Close.
+	// OnError is told what no caller is: that an idle database could not be closed, and is kept, or that it was closed with commits set aside. The error names the database, the file, and the way out. It is called in a goroutine of its
+	// own, perhaps several at once, and does not call Close, which waits for it.
 	OnError func(name string, err error)
 }
 
 const (
 	registryOpen  = 1000            // RegistryOptions.MaxOpen
 	registryIdle  = 5 * time.Minute // RegistryOptions.MaxIdle
-	registryConns = 128             // RegistryOptions.MaxConns
+	registryConns = 128             // RegistryOptions.MaxIdleConns
 	registryTurns = 32              // databases that are opened or closed at the same time
 	closeRetry    = time.Second     // after a close that failed, doubled each time
 	closeRetryMax = time.Minute
@@ -47,14 +47,13 @@ const (
 type Registry struct {
 	c     *Client
 	o     RegistryOptions
-	conns *connections
 	turns chan struct{} // what opens or closes has one
 
 	life context.Context // of what is being opened
 	stop context.CancelFunc
 	rush context.Context // of what is being closed: ends when Close's time is over
 	hold context.CancelFunc
-	work sync.WaitGroup // openings, and what the timer has begun
+	work sync.WaitGroup // openings, what the timer has begun, and calls of OnError
 
 	mu      sync.Mutex // guards what follows, and members
 	all     map[string]*member
@@ -62,12 +61,14 @@ type Registry struct {
 	idle    list.List // of *member that are open and not in use, the least recently used first
 	stuck   list.List // of *member that are idle and could not be closed
 	queue   list.List // of *placeWaiter
+	conns   idleConns
 	users   int
 	timer   *time.Timer // armed: when the next one is due
 	armed   bool
 	tending bool
 	closed  bool
 	unused  chan struct{} // set by Close: closed when nobody uses a database
+	gone    chan struct{} // closed when Close has ended
 	stats   RegistryStats
 }
 
@@ -77,10 +78,11 @@ type member struct {
 	db      *DB           // nil until it is open
 	users   int           // of db
 	opening *opening      // while it is being opened, or opened anew
-	closing chan struct{} // while it is being closed; closed when that has ended
+	going   *going        // while it is being closed
 	at      *list.Element // in idle or stuck
 	last    time.Time     // when it became idle
-	pooled  *pooled
+	conns   int           // connections that it had then
+	pooled  *list.Element // in conns.used
 
 	tries int       // closes that have failed since it was last shipped
 	retry time.Time // then: when the next one is due
@@ -93,14 +95,13 @@ type RegistryStats struct {
 	InUse       int // of these, in use
 	Kept        int // of these, idle ones that could not be closed
 	Waiting     int // databases for which there is no place
-	Connections int // SQLite connections that are open
+	Connections int // SQLite connections that are open, of databases in use and of idle ones
 
 	OpenedCold, OpenedWarm int64 // openings so far, by whether the local copy was rebuilt from the remote
 	Evicted                int64 // closed because their place was needed
 	Expired                int64 // closed because nobody had used them for MaxIdle
 	Replaced               int64 // closed and opened anew when they were used, since another process had taken them over, or they were over otherwise
 	FailedCloses           int64 // closes that failed, each try
-	BeyondMaxConns         int64 // connections that were opened although MaxConns were in use
 }
 
 // NewRegistry returns a registry of the client's databases. It opens nothing.
@@ -111,10 +112,10 @@ func NewRegistry(c *Client, o RegistryOptions) *Registry {
 	if o.MaxIdle == 0 {
 		o.MaxIdle = registryIdle
 	}
-	if o.MaxConns <= 0 {
-		o.MaxConns = registryConns
+	if o.MaxIdleConns == 0 {
+		o.MaxIdleConns = registryConns
 	}
-	r := &Registry{c: c, o: o, conns: &connections{max: o.MaxConns}, turns: make(chan struct{}, registryTurns), all: map[string]*member{}}
+	r := &Registry{c: c, o: o, conns: idleConns{max: max(0, o.MaxIdleConns)}, turns: make(chan struct{}, registryTurns), all: map[string]*member{}, gone: make(chan struct{})}
 	r.life, r.stop = context.WithCancel(context.Background())
 	r.rush, r.hold = context.WithCancel(context.Background())
 	return r
@@ -122,9 +123,8 @@ func NewRegistry(c *Client, o RegistryOptions) *Registry {
 
 // use is one Use, or one call of Create or Prepare. The context that its function gets knows of it.
 type use struct {
-	m      *member
-	outer  *use    // that it is within
-	pooled *pooled // nil: not open yet
+	m     *member
+	outer *use // that it is within
 }
 
 // useKey is the key of contexts for uses of one registry.
@@ -140,20 +140,11 @@ func (u *use) within(m *member) bool {
 	return false
 }
 
-// pools are those of its database and of those that it is within.
-func (u *use) pools() (ps []*pooled) {
-	for ; u != nil; u = u.outer {
-		if u.pooled != nil {
-			ps = append(ps, u.pooled)
-		}
-	}
-	return ps
-}
-
 // Use runs fn with a database, which stays open until fn has returned; it is not closed by fn, and not used after it. Any number of calls use one database at the same time: they share its handle. Give fn's context to what is called in it: a
 // Use of another database within it is known by that.
 //
-// Use does not wait for the remote: what fn commits is acknowledged when fn calls [DB.Synced] or [DB.Step], as everywhere. What it leaves unshipped is shipped when the database is closed, or by Options.SyncEvery.
+// What fn commits is acknowledged when fn calls [DB.Synced] or [DB.Step], as everywhere. What it leaves unshipped is shipped when the database is closed, or by Options.SyncEvery. For a database that is open Use does not wait for the remote, also while
+// the registry is shipping it, unless it is just being closed: to make room for another one that has been kept from its place by such a Use before, or since all of it is shipped.
 //
 // The error is fn's, or why the database could not be opened: as of [Open], or of Create and Prepare. One whose handle is over, since another process has taken it over for example, is opened anew, as soon as nobody uses it: until
 // then Use returns why. When MaxOpen databases are in use, Use waits for a place; when ctx ends first, the error is [ErrLimit] too; and a Use within another one of this registry does not wait but
@@ -192,21 +183,25 @@ func (r *Registry) acquire(ctx context.Context, name string) (*use, error) {
 			r.open(ctx, m, outer)
 		}
 		var ended <-chan struct{} // of what must be over before it is looked at again
+		var over error            // of its handle
+		if m.opening == nil {
+			over = m.db.Err()
+		}
 		switch {
-		case m.closing != nil:
-			ended = m.closing
+		case m.going != nil && m.going.firm:
+			ended = m.going.ended
 		case m.opening != nil && m.opening.left:
 			ended = m.opening.done
 		case m.opening != nil && outer.within(m):
 			r.mu.Unlock()
 			return nil, wrap(name, "use", errors.New("it was called from within the database's own Create or Prepare"))
 		case m.opening != nil:
-		case m.db.Err() == nil || outer.within(m):
+		case over == nil || outer.within(m):
 			defer r.mu.Unlock()
 			return r.pin(m, outer), nil
 		case m.users > 0:
 			r.mu.Unlock()
-			return nil, m.db.Err()
+			return nil, over
 		default:
 			r.unlist(m)
 			r.open(ctx, m, outer)
@@ -246,7 +241,7 @@ func (r *Registry) await(ctx context.Context, m *member, o *opening, outer *use,
 		if o.err != nil {
 			return nil, o.err
 		}
-		return r.pinned(m, outer), nil // it has been counted
+		return &use{m, outer}, nil // it has been counted
 	default:
 	}
 	if o.waiting--; o.waiting == 0 {
@@ -264,23 +259,11 @@ func (r *Registry) pin(m *member, outer *use) *use {
 	r.unlist(m)
 	m.users++
 	r.users++
-	return r.pinned(m, outer)
-}
-
-func (r *Registry) pinned(m *member, outer *use) *use {
-	u := &use{m, outer, m.pooled}
-	if outer != nil {
-		r.conns.nest(+1, u.pools()...)
-	}
-	return u
+	return &use{m, outer}
 }
 
 func (r *Registry) release(u *use) {
-	if u.outer != nil {
-		r.conns.nest(-1, u.pools()...)
-	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.users--
 	if u.m.users--; u.m.users == 0 {
 		r.rest(u.m)
@@ -288,6 +271,11 @@ func (r *Registry) release(u *use) {
 	if r.users == 0 && r.unused != nil {
 		close(r.unused)
 		r.unused = nil
+	}
+	surplus := r.conns.surplus()
+	r.mu.Unlock()
+	for _, m := range surplus {
+		m.drain()
 	}
 }
 
@@ -337,9 +325,9 @@ func (r *Registry) Stats() RegistryStats {
 		if m.users > 0 {
 			s.InUse++
 		}
+		if m.db != nil {
+			s.Connections += m.db.Stats().OpenConnections
+		}
 	}
-	r.conns.mu.Lock()
-	defer r.conns.mu.Unlock()
-	s.Connections, s.BeyondMaxConns = r.conns.open, r.conns.beyond
 	return s
 }

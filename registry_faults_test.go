@@ -2,7 +2,6 @@ package tonbo_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -268,100 +267,4 @@ func TestCloseOfARegistryWhoseTimeIsOverClosesAll(t *testing.T) {
 			t.Errorf("%s has %s", name, got)
 		}
 	}
-}
-
-// TestStatementsOfManyDatabasesShareFewConnections: those of the least recently used are closed, statements wait for their turn, and what would wait for itself does not.
-func TestStatementsOfManyDatabasesShareFewConnections(t *testing.T) {
-	const most = 3
-	r, _ := newRegistry(t, newAccount(t).machine(), tonbo.RegistryOptions{MaxConns: most})
-	for i := range 10 {
-		use(t, r, fmt.Sprint("run-", i), put(i))
-		if s := r.Stats(); s.Connections > most || s.BeyondMaxConns > 0 {
-			t.Errorf("one after the other: %+v", s)
-		}
-	}
-	var g errgroup.Group
-	for w := range 10 {
-		g.Go(func() error {
-			for range 20 {
-				err := r.Use(t.Context(), fmt.Sprint("run-", w), func(ctx context.Context, db *tonbo.DB) error {
-					tx, err := db.BeginTx(ctx, nil)
-					if err != nil {
-						return err
-					}
-					defer tx.Rollback()
-					if s := r.Stats(); s.Connections > most {
-						return fmt.Errorf("%+v", s)
-					}
-					if _, err := tx.ExecContext(ctx, "INSERT INTO t VALUES(?)", w); err != nil {
-						return err
-					}
-					return tx.Commit()
-				})
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	if s := r.Stats(); s.BeyondMaxConns > 0 {
-		t.Errorf("%+v", s)
-	}
-	// All connections are held, each by a transaction that needs another one: of its own database, or of another one within.
-	var begun sync.WaitGroup
-	begun.Add(most)
-	for w := range most {
-		g.Go(func() error {
-			return r.Use(t.Context(), fmt.Sprint("run-", w), func(ctx context.Context, db *tonbo.DB) error {
-				tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-				begun.Done()
-				if err != nil {
-					return err
-				}
-				defer tx.Rollback()
-				begun.Wait()
-				var n int
-				if err := db.QueryRowContext(ctx, "SELECT count(*) FROM t").Scan(&n); err != nil || n != 21 {
-					return fmt.Errorf("%d rows: %w", n, err)
-				}
-				return r.Use(ctx, fmt.Sprint("run-", w+5), put("within"))
-			})
-		})
-	}
-	if err := g.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	if s := r.Stats(); s.BeyondMaxConns == 0 || s.Connections > most {
-		t.Errorf("%+v", s)
-	}
-	// Who waits does so with its context.
-	held := make(chan struct{})
-	begun.Add(most)
-	for w := range most {
-		g.Go(func() error {
-			return r.Use(t.Context(), fmt.Sprint("run-", w), func(ctx context.Context, db *tonbo.DB) error {
-				c, err := db.Conn(ctx)
-				begun.Done()
-				if err != nil {
-					return err
-				}
-				<-held
-				return c.Close()
-			})
-		})
-	}
-	begun.Wait()
-	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	err := r.Use(short, "run-9", put(1))
-	wantIs(t, "all are held", err, context.DeadlineExceeded)
-	close(held)
-	if err := g.Wait(); err != nil {
-		t.Error(err)
-	}
-	use(t, r, "run-9", put(1))
 }

@@ -16,20 +16,23 @@ import (
 func (r *Registry) wait(m *member) {
 	m.last = time.Now()
 	m.at = r.idle.PushBack(m)
+	r.conns.add(m)
 	r.arm()
 }
 
 // keep lists m as idle and not to be closed before it is tried again. The caller holds r.mu.
 func (r *Registry) keep(m *member) {
 	m.at = r.stuck.PushBack(m)
+	r.conns.add(m)
 	if r.armed && r.timer.Stop() { // it may be due sooner
 		r.armed = false
 	}
 	r.arm()
 }
 
-// unlist: m is not idle any more. The caller holds r.mu.
+// unlist: m is not idle any more, nor on its way to be closed. The caller holds r.mu.
 func (r *Registry) unlist(m *member) {
+	m.going = nil
 	if m.at == nil {
 		return
 	}
@@ -39,61 +42,122 @@ func (r *Registry) unlist(m *member) {
 		r.idle.Remove(m.at)
 	}
 	m.at = nil
+	r.conns.remove(m)
+}
+
+// going is one try to close a member that nobody uses. While it is not firm the member is shipped and can be used, which ends the try.
+type going struct {
+	m     *member
+	firm  bool          // who wants to use the member waits
+	ended chan struct{} // for that; made when it becomes firm
 }
 
 // close begins to close m, which nobody uses: finish does it. The caller holds r.mu.
-func (r *Registry) close(m *member) {
+func (r *Registry) close(m *member, firm bool) *going {
 	r.unlist(m)
-	m.closing = make(chan struct{})
+	m.going = &going{m: m}
+	if firm {
+		m.going.close()
+	}
+	return m.going
 }
 
-// finish closes m. false: it could not be, and is kept. Its place is the caller's. why counts it.
-func (r *Registry) finish(m *member, why *int64) (gone bool) {
-	r.turns <- struct{}{} // what has one ends by itself
-	err, kept := r.ship(m.db)
-	if !kept {
-		err = r.shut(m.db)
-	}
-	<-r.turns
-	if err != nil {
-		r.report(m.name, kept, err)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	close(m.closing)
-	m.closing = nil
-	if err != nil {
-		r.stats.FailedCloses++
-	}
-	if kept {
-		m.tries, m.err = m.tries+1, err
-		m.retry = time.Now().Add(min(closeRetry<<min(m.tries-1, 10), closeRetryMax))
-		r.keep(m)
+// close makes it firm. The caller holds r.mu.
+func (g *going) close() { g.firm, g.ended = true, make(chan struct{}) }
+
+// ended: the try is over. false: it had been, since the member has been used. The caller holds r.mu.
+func (r *Registry) ended(g *going) bool {
+	if g.m.going != g {
 		return false
 	}
-	*why++
-	delete(r.all, m.name)
+	if g.firm {
+		close(g.ended)
+	}
+	g.m.going = nil
 	return true
 }
 
-// letGo closes m's handle, which is over.
-func (r *Registry) letGo(m *member) {
-	if err := r.shut(m.db); err != nil {
-		r.report(m.name, false, err)
-		r.mu.Lock()
-		r.stats.FailedCloses++
-		r.mu.Unlock()
+// finish closes what is going. gone: its place is the caller's; used: it is not, since it was used meanwhile. Otherwise it could not be closed, and is kept. why counts it.
+func (r *Registry) finish(g *going, why *int64) (gone, used bool) {
+	gone, used, err := r.try(g, why)
+	if err != nil {
+		r.report(g.m.name, !gone, err)
 	}
+	return gone, used
 }
 
-// ship has the remote hold what a database has committed, and nothing be committed any more. kept: that failed, and may succeed later.
-func (r *Registry) ship(db *DB) (err error, kept bool) {
+func (r *Registry) try(g *going, why *int64) (gone, used bool, err error) {
+	r.turns <- struct{}{} // what has one ends by itself
+	defer func() { <-r.turns }()
+	m := g.m
+	// (1) All of it is shipped while it can be used.
+	if !g.firm {
+		err = r.ship(m.db)
+		r.mu.Lock()
+		switch {
+		case m.going != g:
+			r.mu.Unlock()
+			return false, true, nil // what could not be shipped is its user's again
+		case err != nil:
+			defer r.mu.Unlock()
+			r.kept(g, err)
+			return false, false, err
+		}
+		g.close()
+		r.mu.Unlock()
+	}
+	// (2) Nobody uses it from here on: most often there is nothing to ship any more.
+	err = r.quiesce(m.db)
+	kept := err != nil
+	if !kept {
+		err = r.shut(m.db)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if kept {
+		r.kept(g, err)
+		return false, false, err
+	}
+	if err != nil {
+		r.stats.FailedCloses++
+	}
+	r.ended(g)
+	*why++
+	delete(r.all, m.name)
+	return true, false, err
+}
+
+// kept: it could not be closed, and is tried again later. The caller holds r.mu.
+func (r *Registry) kept(g *going, err error) {
+	m := g.m
+	r.ended(g)
+	r.stats.FailedCloses++
+	m.tries, m.err = m.tries+1, err
+	m.retry = time.Now().Add(min(closeRetry<<min(m.tries-1, 10), closeRetryMax))
+	r.keep(m)
+}
+
+// ship has the remote hold what a database has committed. An error: that failed, and may succeed later.
+func (r *Registry) ship(db *DB) error {
+	if commits, _ := db.h.pending(); commits == 0 {
+		return nil
+	}
+	return r.rushed(db, db.Synced)
+}
+
+// quiesce is ship, and then nothing is committed any more.
+func (r *Registry) quiesce(db *DB) error {
+	return r.rushed(db, func(ctx context.Context) error { return db.quiesce(ctx, false) })
+}
+
+func (r *Registry) rushed(db *DB, fn func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(r.rush, db.h.o.SyncTimeout)
 	defer cancel()
-	if err = db.quiesce(ctx, false); err == nil || db.Err() != nil {
-		return nil, false // if it is over, Close says what of it is lost
+	err := fn(ctx)
+	if db.Err() != nil { // it is over: Close says what of it is lost
+		return nil
 	}
-	return err, true
+	return err
 }
 
 // shut closes a database for good.
@@ -105,10 +169,11 @@ func (r *Registry) shut(db *DB) error {
 	return db.Close()
 }
 
+// report tells OnError, which may use the registry: in a goroutine that holds nothing. The caller is part of r.work.
 func (r *Registry) report(name string, kept bool, err error) {
 	r.c.o.Logger.Warn("idle database not closed well", "event", "close_failed", "database", name, "kept_open", kept, "error", err)
 	if r.o.OnError != nil {
-		r.o.OnError(name, err)
+		r.work.Go(func() { r.o.OnError(name, err) })
 	}
 }
 
@@ -134,21 +199,19 @@ func (r *Registry) arm() {
 }
 
 // due takes the next member that is to be closed; nil: there is none. The caller holds r.mu.
-func (r *Registry) due() *member {
+func (r *Registry) due() *going {
 	if r.closed {
 		return nil
 	}
 	now := time.Now()
 	if first := r.idle.Front(); first != nil && r.o.MaxIdle > 0 {
 		if m := first.Value.(*member); !m.last.Add(r.o.MaxIdle).After(now) {
-			r.close(m)
-			return m
+			return r.close(m, false)
 		}
 	}
 	for at := r.stuck.Front(); at != nil; at = at.Next() {
 		if m := at.Value.(*member); !m.retry.After(now) {
-			r.close(m)
-			return m
+			return r.close(m, false)
 		}
 	}
 	return nil
@@ -169,13 +232,13 @@ func (r *Registry) tend() {
 	g.SetLimit(registryTurns / 2) // openings have the others
 	for {
 		r.mu.Lock()
-		m := r.due()
+		due := r.due()
 		r.mu.Unlock()
-		if m == nil {
+		if due == nil {
 			break
 		}
 		g.Go(func() error {
-			if r.finish(m, &r.stats.Expired) {
+			if gone, _ := r.finish(due, &r.stats.Expired); gone {
 				r.mu.Lock()
 				defer r.mu.Unlock()
 				r.vacate()
@@ -193,7 +256,7 @@ func (r *Registry) tend() {
 // Close waits until no database is in use, and closes all of them: each ships what is unshipped, for at most Options.SyncTimeout. Use returns [ErrClosed] from the call on, and so do those that wait for a database to be opened.
 //
 // When ctx ends, those that are still in use are closed too (what their users COMMIT from then on is refused), and what is not shipped by then stays in the local copies, where the next [Open] in this directory finds it. The errors are joined; each names
-// its database. A second Close does nothing. Within a Use it would wait for itself: that is an error.
+// its database. Create, Prepare and OnError are waited for, whatever ctx says: their contexts end. A second Close waits for the first one, and returns nil. Within a Use it would wait for itself: that is an error.
 func (r *Registry) Close(ctx context.Context) error {
 	if ctx.Value(useKey{r}) != nil {
 		return errors.New("close the registry: it was called from within a Use")
@@ -201,9 +264,15 @@ func (r *Registry) Close(ctx context.Context) error {
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
-		return nil
+		select {
+		case <-r.gone:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("the registry is being closed: %w", ctx.Err())
+		}
 	}
 	r.closed = true
+	defer close(r.gone)
 	if r.armed {
 		r.timer.Stop()
 	}

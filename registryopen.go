@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 )
 
 // opening is one opening of a member, for all who wait for it. It has a context of its own, which ends when nobody waits any more.
@@ -16,13 +17,15 @@ type opening struct {
 	waiting int           // uses
 	left    bool          // nobody waits: it is on its way to fail
 	queued  bool          // there is no place
+	unheard error         // why its database could not be closed well when it was not to be opened after all
 	full    chan struct{} // closed when queued becomes true; nil: there is a place
 }
 
-// placeWaiter waits for a place: it gets nil, or a member whose place it has once that is closed.
+// placeWaiter waits for a place: it gets nil, or what is to be closed for it, by itself.
 type placeWaiter struct {
-	o   *opening
-	got chan *member
+	o    *opening
+	firm bool
+	got  chan *going
 }
 
 // open begins to open a member, or to open it anew. The caller holds r.mu.
@@ -42,27 +45,22 @@ func (r *Registry) run(ctx context.Context, m *member, o *opening, u *use) {
 	old := m.db
 	placed := old != nil // it has one
 	var db *DB
-	var err error
+	var err, lost error
 	if placed {
 		r.placed(o)
-		r.letGo(m)
+		lost = r.shut(old)
 	} else {
 		err = r.place(ctx, o)
 		placed = err == nil
 	}
 	if err == nil {
-		db, err = r.bring(ctx, u)
+		db, err = r.bring(ctx, o, u)
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		var cerr error
-		if err == nil {
-			r.mu.Unlock()
-			cerr = db.Close()
-			r.mu.Lock()
-		}
-		err = errors.Join(r.closedError(m.name), cerr)
+	if r.closed && err == nil {
+		r.mu.Unlock()
+		err = r.discard(o, db, r.closedError(m.name))
+		r.mu.Lock()
 	}
 	m.opening, o.err = nil, err
 	if err != nil {
@@ -71,7 +69,7 @@ func (r *Registry) run(ctx context.Context, m *member, o *opening, u *use) {
 			r.vacate()
 		}
 	} else {
-		m.db, m.pooled, m.tries = db, u.pooled, 0
+		m.db, m.tries = db, 0
 		m.users += o.waiting
 		r.users += o.waiting
 		if old != nil {
@@ -86,30 +84,64 @@ func (r *Registry) run(ctx context.Context, m *member, o *opening, u *use) {
 			r.rest(m)
 		}
 	}
+	unheard := lost
+	if o.waiting == 0 {
+		unheard = errors.Join(lost, o.unheard)
+	}
+	if unheard != nil {
+		r.stats.FailedCloses++
+	}
 	close(o.done)
+	r.mu.Unlock()
+	if unheard != nil {
+		r.report(m.name, false, unheard)
+	}
 }
 
 // bring opens the database of u, which Create makes and Prepare prepares.
-func (r *Registry) bring(ctx context.Context, u *use) (*DB, error) {
+func (r *Registry) bring(ctx context.Context, o *opening, u *use) (*DB, error) {
 	name := u.m.name
+	within := context.WithValue(ctx, useKey{r}, u)
 	db, err := r.openOne(ctx, name)
 	if errors.Is(err, ErrNotFound) && r.o.Create != nil {
-		if err := r.o.Create(context.WithValue(ctx, useKey{r}, u), name); err != nil && !errors.Is(err, ErrExists) { // another process was as quick
-			return nil, err
+		err = called(name, "Create", func() error { return r.o.Create(within, name) })
+		if err == nil || errors.Is(err, ErrExists) { // another process was as quick
+			db, err = r.openOne(ctx, name)
 		}
-		db, err = r.openOne(ctx, name)
 	}
-	if err != nil {
-		return nil, err
+	if err != nil || r.o.Prepare == nil {
+		return db, err
 	}
-	u.pooled = &pooled{c: r.conns, pool: db.DB}
-	db.h.pooled.Store(u.pooled)
-	if r.o.Prepare != nil {
-		if err := r.o.Prepare(context.WithValue(ctx, useKey{r}, u), db); err != nil {
-			return nil, errors.Join(err, db.Close())
-		}
+	if err := called(name, "Prepare", func() error { return r.o.Prepare(within, db) }); err != nil {
+		return nil, r.discard(o, db, err)
 	}
 	return db, nil
+}
+
+// discard closes what has been opened and is not to be used, because of err.
+func (r *Registry) discard(o *opening, db *DB, err error) error {
+	cerr := r.shut(db)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o.unheard = cerr
+	return errors.Join(err, cerr)
+}
+
+// called runs a function of the program. Its panic, or the end of its goroutine (runtime.Goexit, as by testing.T's FailNow), is an error: those who wait for the database are to hear of it.
+func called(name, what string, fn func() error) (err error) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("database %s: RegistryOptions.%s panicked: %v\n%s", name, what, p, debug.Stack())
+			}
+		}()
+		err = fmt.Errorf("database %s: RegistryOptions.%s ended its goroutine (runtime.Goexit)", name, what)
+		err = fn()
+	}()
+	<-ended
+	return err
 }
 
 func (r *Registry) openOne(ctx context.Context, name string) (*DB, error) {
@@ -122,8 +154,9 @@ func (r *Registry) openOne(ctx context.Context, name string) (*DB, error) {
 	}
 }
 
-// place waits for a place, and closes what has to go for it.
+// place waits for a place, and closes what has to go for it: firmly when a use has kept that from its end before, so that those who are not open get their turn.
 func (r *Registry) place(ctx context.Context, o *opening) error {
+	firm := false
 	for {
 		r.mu.Lock()
 		if err := ctx.Err(); err != nil {
@@ -136,18 +169,18 @@ func (r *Registry) place(ctx context.Context, o *opening) error {
 			r.mu.Unlock()
 			return nil
 		}
-		first := r.idle.Front()
-		if first != nil {
-			m := first.Value.(*member)
-			r.close(m)
+		if first := r.idle.Front(); first != nil {
+			g := r.close(first.Value.(*member), firm)
 			r.mu.Unlock()
-			if r.finish(m, &r.stats.Evicted) {
+			gone, used := r.finish(g, &r.stats.Evicted)
+			if gone {
 				r.placed(o)
 				return nil
 			}
+			firm = firm || used
 			continue
 		}
-		w := &placeWaiter{o, make(chan *member, 1)}
+		w := &placeWaiter{o, firm, make(chan *going, 1)}
 		at := r.queue.PushBack(w)
 		if !o.queued {
 			o.queued = true
@@ -155,16 +188,21 @@ func (r *Registry) place(ctx context.Context, o *opening) error {
 		}
 		r.mu.Unlock()
 		select {
-		case m := <-w.got:
-			if m == nil || r.finish(m, &r.stats.Evicted) {
+		case g := <-w.got:
+			gone, used := g == nil, false
+			if !gone {
+				gone, used = r.finish(g, &r.stats.Evicted)
+			}
+			if gone {
 				r.placed(o)
 				return nil
 			}
+			firm = firm || used
 		case <-ctx.Done():
 			r.mu.Lock()
 			select {
-			case m := <-w.got:
-				r.giveBack(m)
+			case g := <-w.got:
+				r.giveBack(g)
 			default:
 				r.queue.Remove(at)
 			}
@@ -182,14 +220,14 @@ func (r *Registry) placed(o *opening) {
 }
 
 // giveBack gives back what a waiter got that does not wait any more. The caller holds r.mu.
-func (r *Registry) giveBack(m *member) {
-	if m == nil {
+func (r *Registry) giveBack(g *going) {
+	if g == nil {
 		r.vacate()
 		return
 	}
-	close(m.closing)
-	m.closing = nil
-	r.rest(m)
+	if r.ended(g) {
+		r.rest(g.m)
+	}
 }
 
 // vacate gives a place up, to the first who waits for one. The caller holds r.mu.
@@ -223,8 +261,7 @@ func (r *Registry) rest(m *member) {
 		m.tries, m.err = 0, nil
 	}
 	if w := r.next(); w != nil {
-		r.close(m)
-		w.got <- m
+		w.got <- r.close(m, w.firm)
 		return
 	}
 	r.wait(m)

@@ -1,6 +1,7 @@
 package tonbo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,7 @@ import (
 // Suspend is [DB.Synced] and [DB.Close], and then the local copy is removed: what the database holds is in the remote alone, and its next Open is a cold start. COMMITs are refused ([ErrClosed]) from the call on.
 //
 // When it cannot be acknowledged, the error is Synced's, nothing is closed or removed, and the DB goes on as before, unless it is over. An error after that is Close's, or that of the removal (the copy is void
-// then, and what is left of it goes with the next Open): the DB is closed. Files with commits that were set aside stay. A ctx without a deadline gets Options.SyncTimeout.
+// then, and what is left of it goes with the next Open), or tells that the copy stays, since another call closed the DB, or another process took the database over, at that moment: the DB is closed. Files with commits that were set aside stay. A ctx without a deadline gets Options.SyncTimeout.
 //
 // A DB of Ensure closes for itself, and the copy goes with the last Close of those that share the handle, if the remote has everything then. A read-only handle: [ErrReadOnly].
 func (db *DB) Suspend(ctx context.Context) error {
@@ -27,7 +28,15 @@ func (db *DB) Suspend(ctx context.Context) error {
 	h.mu.Lock()
 	h.drop = true
 	h.mu.Unlock()
-	return db.Close()
+	if err := db.Close(); err != nil || db.lease != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.dropped { // closed by another call meanwhile, or fenced
+		return wrap(h.name, "suspend", fmt.Errorf("all of it is in the remote, but the local copy was not removed: %w", cmp.Or(h.err, ErrClosed)))
+	}
+	return nil
 }
 
 // quiesce refuses COMMITs from here on, and has the remote hold all those before, for whoever closes the DB next. When it fails, COMMITs are taken as before. asks: it makes the round trip of Synced also when there is nothing to ship.

@@ -314,7 +314,8 @@ func (h *handle) closeLog(ctx context.Context) error {
 		err = h.ship(ctx, fence.Close, "")
 	}
 	_, vdb := h.current()
-	if commits, _ := vdb.Pending(); err != nil && commits == 0 && !errors.As(err, new(*FencedError)) {
+	certain := err == nil || vdb.Certain(ctx) == nil // what is written and not known to count is not pending, and may be soon
+	if commits, _ := vdb.Pending(); err != nil && certain && commits == 0 && !errors.As(err, new(*FencedError)) {
 		// Nothing is lost: only the note that we have gone is missing.
 		h.o.Logger.Debug("close not recorded in the log", "database", h.name, "error", err)
 		return nil

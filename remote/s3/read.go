@@ -116,7 +116,7 @@ func (d *download) take(a answer) *failure {
 	info := remote.Info{Key: r.key, ETag: unquote(a.header.Get("Etag"))}
 	info.Time, _ = http.ParseTime(a.header.Get("Last-Modified"))
 	if info.ETag == "" {
-		if d.untagged++; d.untagged < untaggedTries {
+		if d.untagged++; d.untagged < min(untaggedTries, s.o.Tries) {
 			return s.strange(r, a, remote.ErrUnknown, "object without an entity tag")
 		}
 		return s.strange(r, a, remote.ErrUnfit, "object without an entity tag: is this an S3 endpoint?")
