@@ -14,6 +14,9 @@ import (
 
 // step does one thing. An error is a broken promise, or that the simulation itself does not work.
 func (w *simWorld) step() error {
+	if w.breaks.disks {
+		w.order.did(fmt.Sprint("step ", w.steps), w.disks())
+	}
 	m := w.machines[w.rng.IntN(len(w.machines))]
 	name := simNames[w.rng.IntN(len(simNames))]
 	if w.rng.IntN(10) < 7 { // who has something open goes on
@@ -76,6 +79,7 @@ func (w *simWorld) step() error {
 		}
 		if pick -= k.weight; pick < 0 {
 			err := k.do(m, name)
+			w.order.settle()
 			m.store.Heal()
 			if w.impatient != nil {
 				w.impatient()
@@ -694,7 +698,8 @@ func (w *simWorld) finish() error {
 		if _, err := c.Collect(w.ctx, name, tonbo.CollectOptions{Grace: time.Minute}); err != nil {
 			return err
 		}
-		for label, want := range n.labels {
+		for _, label := range slices.Sorted(maps.Keys(n.labels)) {
+			want := n.labels[label]
 			o.At = tonbo.Label(label)
 			db, err := tonbo.OpenReadOnly(w.ctx, name, o)
 			if err != nil {

@@ -2,8 +2,9 @@ package remote
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
-	"math/rand/v2"
 	"time"
 )
 
@@ -23,7 +24,7 @@ func (b *Backoff) Wait(ctx context.Context, err error) error {
 	if b.next == 0 {
 		b.next = backoffMin
 	}
-	d := b.next - rand.N(b.next/4)
+	d := b.next - jitter(b.next/4)
 	b.next = min(2*b.next, backoffMax)
 	var e *Error
 	if errors.As(err, &e) {
@@ -37,4 +38,11 @@ func (b *Backoff) Wait(ctx context.Context, err error) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// jitter is a random share of d. The randomness is crypto/rand's, like that of nonces: a test that sets it (testing/cryptotest) has its waits repeat too.
+func jitter(d time.Duration) time.Duration {
+	var r [8]byte
+	rand.Read(r[:])
+	return time.Duration(binary.LittleEndian.Uint64(r[:]) % uint64(d))
 }

@@ -3,11 +3,13 @@
 package fsys
 
 import (
+	"crypto/rand"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -89,17 +91,33 @@ func (s FS) Open(path string) (*File, error) {
 	return s.file(f, err)
 }
 
-// CreateTemp is [os.CreateTemp].
+// CreateTemp is [os.CreateTemp]. On a mounted directory the name comes from crypto/rand, so that it repeats with that ([testing/cryptotest]).
 func (s FS) CreateTemp(dir, pattern string) (*File, error) {
-	f, err := os.CreateTemp(dir, pattern)
-	if err != nil || s.hook == nil {
-		return s.file(f, err)
+	if s.hook == nil {
+		return s.file(os.CreateTemp(dir, pattern))
+	}
+	f, err := createTemp(dir, pattern)
+	if err != nil {
+		return nil, err
 	}
 	// It is known by then under which name.
 	if err := s.do(Op{Kind: Create, Path: f.Name()}, func() error { return nil }); err != nil {
 		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	return s.file(f, nil)
+}
+
+func createTemp(dir, pattern string) (*os.File, error) {
+	at := strings.LastIndexByte(pattern, '*')
+	if at < 0 {
+		pattern, at = pattern+"*", len(pattern)
+	}
+	for {
+		f, err := os.OpenFile(filepath.Join(dir, pattern[:at]+rand.Text()[:10]+pattern[at+1:]), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if !errors.Is(err, fs.ErrExist) {
+			return f, err
+		}
+	}
 }
 
 func (s FS) file(f *os.File, err error) (*File, error) {
