@@ -15,7 +15,7 @@ import (
 // Upper pages are those that any query reads first: page 1, the schema, roots and interior pages of b-trees. With them, and the base's manifest, a cold start has a row by its key with one page more.
 const (
 	upperLimit = 128 << 10 // bytes of them in a manifest, at most: with 4 KiB pages, all that a database of 50 MB has
-	upperMost  = 4 << 20   // and in an object of their own: the lowest interior level of a table of 1.5 GB that was filled in order, or none of it
+	upperMost  = 4 << 20   // bytes of them in an object of their own, at most, in whole levels: enough for the lowest interior level of a table of 1.5 GB that was filled in order
 	upperFew   = 8 << 10   // stored bytes of them that need no such object: each manifest has them
 	upperSpare = 64 << 10  // bytes of such an object that each base may put anew: no more than a manifest has without it
 	upperShare = 8         // times as many bytes pay for a larger one: those that its base puts, or that became its bottom

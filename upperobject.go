@@ -70,7 +70,7 @@ func (u *upperCopies) begin(pageCount uint32, put func(pgno uint32, page []byte)
 	return u.each(pageCount, func(k int) bool { return !later[k] }, put)
 }
 
-// readUpper reads a base's upper object, and makes sure that every byte of it is what was put.
+// readUpper reads a base's upper object, and makes sure that every byte of it is what was put, and that all of it unpacks: nobody is to find out later.
 func (h *handle) readUpper(ctx context.Context, m *base.Manifest) (*upperCopies, error) {
 	u := m.UpperObject
 	o, err := h.pages.Get(ctx, u.Key, remote.GetOptions{})
@@ -91,7 +91,7 @@ func (h *handle) readUpper(ctx context.Context, m *base.Manifest) (*upperCopies,
 	if hd.Kind != segment.KindSegment || hd.PageSize != m.PageSize || hd.PayloadSum != sum || int64(len(o.Body)) != u.Size || ix.Pages() != u.Pages || ix.Delta != nil || len(ix.Refs) > 0 {
 		return nil, damaged(h, u.Key, fmt.Errorf("%w: it is not the upper object that is meant", segment.ErrFormat))
 	}
-	if err := ix.Check(payload); err != nil {
+	if err := segment.EachPage(hd, ix, payload, func(uint32, []byte) error { return nil }); err != nil {
 		return nil, damaged(h, u.Key, err)
 	}
 	return &upperCopies{key: u.Key, index: ix, payload: payload, stale: u.Stale}, nil

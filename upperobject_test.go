@@ -3,6 +3,7 @@ package tonbo_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,8 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/tonbo-go/tonbo"
 	"github.com/tonbo-go/tonbo/internal/base"
+	"github.com/tonbo-go/tonbo/internal/segment"
 	"github.com/tonbo-go/tonbo/remote"
 	"github.com/tonbo-go/tonbo/remote/mem"
 	"github.com/tonbo-go/tonbo/tonbotest"
@@ -243,7 +247,7 @@ func TestVerifyComparesUpperPages(t *testing.T) {
 	}
 }
 
-// TestUpperObjectThatCannotBeReadIsDoneWithout: it is missing, damaged, another one, or the store does not give it. The database opens, and says which object it was; Verify does as well.
+// TestUpperObjectThatCannotBeReadIsDoneWithout: an upper object that is missing, damaged, forged or another one keeps nobody from opening the database. The log names it, and so does Verify.
 func TestUpperObjectThatCannotBeReadIsDoneWithout(t *testing.T) {
 	ifNotRacing(t)
 	ctx := context.Background()
@@ -251,6 +255,7 @@ func TestUpperObjectThatCannotBeReadIsDoneWithout(t *testing.T) {
 		"missing":   func(*account, string, []byte) []byte { return nil },
 		"cut":       func(_ *account, _ string, b []byte) []byte { return b[:len(b)-1] },
 		"damaged":   func(_ *account, _ string, b []byte) []byte { b[len(b)/2] ^= 1; return b },
+		"forged":    (*account).forgedUpper,
 		"an entry":  func(a *account, _ string, _ []byte) []byte { return a.object("db/run/log/") },
 		"a segment": func(a *account, key string, _ []byte) []byte { return a.object("db/run/seg/", key) },
 	} {
@@ -297,6 +302,58 @@ func TestUpperObjectThatCannotBeReadIsDoneWithout(t *testing.T) {
 			}
 		})
 	}
+}
+
+// forgedUpper makes an upper object whose checksums are right, and whose first block does not unpack, and has the base name it.
+func (a *account) forgedUpper(key string, body []byte) []byte {
+	a.t.Helper()
+	ctx := context.Background()
+	hd, ix, payload, err := segment.Decode(body)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	// (1) The block, and its checksum in the index. docs/format.md: the footer has the offset of the index, its checksum, and its own.
+	le, footer := binary.LittleEndian, len(payload)-40
+	index := payload[le.Uint64(payload[footer+8:]):footer]
+	b := &ix.Blocks[0]
+	stored := payload[b.Offset : b.Offset+int64(b.Length)]
+	for i := range stored {
+		stored[i] = 0xff
+	}
+	at := bytes.Index(index, le.AppendUint64(nil, b.Sum))
+	le.PutUint64(index[at:], xxhash.Sum64(stored))
+	hd.PayloadSum = xxhash.Sum64(index)
+	le.PutUint64(payload[footer+16:], hd.PayloadSum)
+	le.PutUint64(payload[footer+32:], xxhash.Sum64(payload[footer:footer+32]))
+	forged, err := segment.EncodeHeader(nil, hd)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	// (2) The manifest.
+	list, _, err := a.store.List(ctx, "db/run/base/", remote.ListOptions{})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for _, i := range list {
+		o, err := a.store.Get(ctx, i.Key, remote.GetOptions{})
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		m, err := base.Decode(o.Body)
+		if err == nil && m.UpperObject != nil && m.UpperObject.Key == key {
+			m.UpperObject.Sum = base.SumString(hd.PayloadSum)
+			if o.Body, err = m.Encode(); err == nil {
+				err = a.store.Delete(ctx, i.Key)
+			}
+			if err == nil {
+				_, err = a.store.Create(ctx, i.Key, o.Body)
+			}
+		}
+		if err != nil {
+			a.t.Fatal(err)
+		}
+	}
+	return append(forged, payload...)
 }
 
 // object is some object below a prefix, which is none of those.
