@@ -153,7 +153,9 @@ func (c *compaction) writePack(ctx context.Context) (*base.Manifest, error) {
 		if err != nil {
 			return nil, err
 		}
-		pack.Upper, pack.UpperSum = upper.Payload, sum
+		if _, count := old.LevelsAt(); upper.Check(c.state.PageSize, count) == nil { // else they are left out: copies
+			pack.Upper, pack.UpperSum = upper.Payload, sum
+		}
 	}
 	// (2) The manifest: the levels stay.
 	m := c.manifest()
@@ -194,7 +196,7 @@ func (c *compaction) uploadPack(ctx context.Context, pack *segment.Pack) (base.P
 	var pages pageset.Set
 	last := pack.Entries[len(pack.Entries)-1]
 	for i := range pack.Entries {
-		ix, err := pack.Entries[i].Index(c.state.PageSize)
+		ix, err := pack.Entries[i].Checked(c.state.PageSize) // what was damaged on its way must not be all that is left of it
 		if err != nil {
 			return base.Pack{}, fmt.Errorf("%w: slot %d: %w", ErrCorrupt, pack.Entries[i].Slot, err)
 		}

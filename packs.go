@@ -121,7 +121,7 @@ func (h *handle) readPack(ctx context.Context, m *base.Manifest, p base.Pack) (*
 	}
 	r := &packs{entries: make([]packedEntry, len(pack.Entries))}
 	for i, e := range pack.Entries {
-		ix, err := e.Index(m.PageSize)
+		ix, err := e.Checked(m.PageSize) // what stays in memory must not be what was damaged on its way
 		if err != nil {
 			return nil, damaged(h, p.Key, err)
 		}

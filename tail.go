@@ -72,6 +72,8 @@ func (h *handle) tailOf(name string, e *fence.Entry, payload []byte, keep bool) 
 	switch {
 	case err != nil:
 		return te, damaged(h, key, err)
+	case ix.Check(payload) != nil: // damaged on its way, perhaps: it is read again when it is needed
+		return h.tailOf(name, e, nil, false)
 	case keep:
 		te.object = layout.Loaded(size, key, ix, payload)
 	default:
@@ -103,7 +105,7 @@ func (h *handle) readMap(ctx context.Context, name string, slot uint64, id fence
 		return layout.Part{}, damaged(h, key, err)
 	}
 	p := layout.Part{Index: ix, Start: e.Size - e.PayloadSize, ETag: e.ETag}
-	if e.PayloadSize <= mapKept {
+	if e.PayloadSize <= mapKept && ix.Check(e.Payload) == nil { // a block that was damaged on its way is read again when it is needed
 		p.Payload = e.Payload
 		return p, nil
 	}

@@ -29,6 +29,15 @@ func (u *Upper) Index(pageSize, pageCount uint32) (*segment.Index, error) {
 	return ix, err
 }
 
+// Check compares every block of it with its checksum. Errors: those of package segment.
+func (u *Upper) Check(pageSize, pageCount uint32) error {
+	ix, err := u.Index(pageSize, pageCount)
+	if ix == nil || err != nil {
+		return err
+	}
+	return ix.Check(u.Payload)
+}
+
 func (u *Upper) index(pageSize, pageCount uint32) (*segment.Header, *segment.Index, error) {
 	if u == nil {
 		return nil, nil, nil

@@ -153,7 +153,7 @@ func total(first, n int) (sum int64) {
 func TestStoresAndLivesDoNotMix(t *testing.T) {
 	c := newCache(t, blockcache.Options{})
 	get := func(store, key, life, body string) string {
-		b, err := c.Object(store, key, life).Blob(context.Background(), 0, func(context.Context) ([]byte, error) { return []byte(body), nil })
+		b, err := c.Object(store, key, life).Blob(context.Background(), 0, func(context.Context) ([]byte, bool, error) { return []byte(body), true, nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func TestDamagedFilesAreFetchedAgain(t *testing.T) {
 	dir := t.TempDir()
 	c := newCache(t, blockcache.Options{Dir: dir})
 	blob := func() string {
-		b, err := object(c, 1).Blob(context.Background(), -5, func(context.Context) ([]byte, error) { return []byte("the end"), nil })
+		b, err := object(c, 1).Blob(context.Background(), -5, func(context.Context) ([]byte, bool, error) { return []byte("the end"), true, nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,6 +230,12 @@ func TestWhatTheStoreGotWrongIsNotKept(t *testing.T) {
 	}
 	if files, _ := filesIn(t, dir); len(files) != 1 {
 		t.Errorf("%d files, want the one that is right", len(files))
+	}
+	for i, keep := range []bool{false, true, false} {
+		b, err := object(c, 1).Blob(context.Background(), 0, func(context.Context) ([]byte, bool, error) { return []byte{byte(i)}, keep, nil })
+		if want := min(i, 1); err != nil || int(b[0]) != want {
+			t.Errorf("part %d: %v %v", i, b, err)
+		}
 	}
 	boom := errors.New("boom")
 	if _, err := object(c, 1).Blocks(context.Background(), 0, blocks(1, 0, 2), func(context.Context, int, int) ([][]byte, error) { return nil, boom }); err != boom {

@@ -92,8 +92,8 @@ func (o *Object) lookUp(r [][]byte, first int, blocks []Block) (lo, hi int) {
 }
 
 // Blob returns a part of the object whose checksum is not known before, from fetch when it is not here. number tells parts from each other. The file has its own
-// checksum.
-func (o *Object) Blob(ctx context.Context, number int64, fetch func(ctx context.Context) ([]byte, error)) ([]byte, error) {
+// checksum. What fetch returns is kept if it says so: it may have been damaged on its way.
+func (o *Object) Blob(ctx context.Context, number int64, fetch func(ctx context.Context) (b []byte, keep bool, err error)) ([]byte, error) {
 	path := o.c.name(o.scope, kindBlob, number, 0, 0)
 	if b := o.c.blob(path); b != nil {
 		return b, nil
@@ -106,8 +106,8 @@ func (o *Object) Blob(ctx context.Context, number int64, fetch func(ctx context.
 	if b := o.c.blob(path); b != nil {
 		return b, nil
 	}
-	b, err := fetch(ctx)
-	if err == nil {
+	b, keep, err := fetch(ctx)
+	if err == nil && keep {
 		o.c.write(path, append(binary.LittleEndian.AppendUint64(make([]byte, 0, len(b)+8), xxhash.Sum64(b)), b...))
 	}
 	return b, err

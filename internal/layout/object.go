@@ -57,8 +57,8 @@ func (p *Part) KeepDelta(payload []byte) error {
 	if b == nil {
 		return nil
 	}
-	if b.Offset < 0 || end(b) > int64(len(payload)) {
-		return fmt.Errorf("%w: deltas at %d end at %d, the payload at %d", ErrDamaged, b.Offset, end(b), len(payload))
+	if err := b.Check(payload); err != nil { // it would stay, whatever became of it on its way
+		return fmt.Errorf("%w: deltas: %w", ErrDamaged, err)
 	}
 	p.Delta = bytes.Clone(payload[b.Offset:end(b)])
 	return nil

@@ -118,22 +118,25 @@ func (b *Block) Count() (n int) {
 
 // Check compares every block of a payload with its checksum. ErrFormat: one is not what was written.
 func (ix *Index) Check(payload []byte) error {
-	check := func(b *Block) error {
-		if b.Offset < 0 || b.Offset+int64(b.Length) > int64(len(payload)) {
-			return damaged("block at %d of %d bytes, in a payload of %d", b.Offset, b.Length, len(payload))
-		}
-		if xxhash.Sum64(payload[b.Offset:b.Offset+int64(b.Length)]) != b.Sum {
-			return damaged("block at %d: checksum does not match", b.Offset)
-		}
-		return nil
-	}
 	for i := range ix.Blocks {
-		if err := check(&ix.Blocks[i]); err != nil {
+		if err := ix.Blocks[i].Check(payload); err != nil {
 			return err
 		}
 	}
 	if ix.Delta != nil {
-		return check(ix.Delta)
+		return ix.Delta.Check(payload)
+	}
+	return nil
+}
+
+// Check compares a block, as it is stored in a payload, with its checksum. ErrFormat: it is not what was written.
+func (b *Block) Check(payload []byte) error {
+	stored, err := b.in(payload)
+	if err != nil {
+		return err
+	}
+	if xxhash.Sum64(stored) != b.Sum {
+		return damaged("block at %d: checksum does not match", b.Offset)
 	}
 	return nil
 }

@@ -41,6 +41,15 @@ func (p *Packed) Index(pageSize uint32) (*Index, error) {
 	return ix, nil
 }
 
+// Checked is Index, and compares every block of the payload with its checksum.
+func (p *Packed) Checked(pageSize uint32) (*Index, error) {
+	ix, err := p.Index(pageSize)
+	if err == nil {
+		err = ix.Check(p.Payload)
+	}
+	return ix, err
+}
+
 // Pack is what an object of KindPack holds: the payloads of entries of one log that follow each other there, oldest first, and perhaps copies of pages of the base that they stand on.
 type Pack struct {
 	Entries  []Packed
