@@ -74,6 +74,8 @@ type handle struct {
 	steps     stepping
 	tune      tuning
 
+	badUpper atomic.Pointer[string] // key of an upper object that is not what was put, or is gone: no base goes on with it. nil: none
+
 	background sync.WaitGroup
 	wake       chan struct{} // SyncEvery: a commit has become certain
 	stop       context.CancelFunc

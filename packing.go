@@ -159,7 +159,7 @@ func (c *compaction) writePack(ctx context.Context) (*base.Manifest, error) {
 	}
 	// (2) The manifest: the levels stay.
 	m := c.manifest()
-	m.Levels, m.UpperObject, m.Packed = old.Levels, old.UpperObject, &base.Packed{Packs: keep[:len(keep):len(keep)]}
+	m.Levels, m.UpperObject, m.Packed = old.Levels, c.h.carriedUpper(old), &base.Packed{Packs: keep[:len(keep):len(keep)]}
 	m.Packed.Slot, m.Packed.PageCount = old.LevelsAt()
 	if len(pack.Entries) > 0 {
 		k, err := c.uploadPack(ctx, pack)

@@ -122,8 +122,8 @@ func (c *compaction) upperPages(ctx context.Context, some, most int) (*upperSet,
 
 // upper is what the new base has of upper pages: in the manifest, and in an object that it names.
 func (c *compaction) upper(ctx context.Context) (*base.Upper, *base.UpperObject, error) {
-	if c.old != nil && c.old.UpperObject != nil && !c.plan.Bottom { // a fork's new bottom is to be nothing of its source's
-		upper, object, err := c.carryUpper(ctx, c.old.UpperObject)
+	if old := c.h.carriedUpper(c.old); old != nil && !c.plan.Bottom { // a fork's new bottom is to be nothing of its source's
+		upper, object, err := c.carryUpper(ctx, old)
 		if object != nil || err != nil {
 			return upper, object, err
 		}

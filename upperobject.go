@@ -97,9 +97,23 @@ func (h *handle) readUpper(ctx context.Context, m *base.Manifest) (*upperCopies,
 	return &upperCopies{key: u.Key, index: ix, payload: payload, stale: u.Stale}, nil
 }
 
-// noUpper says that an upper object cannot be had, or is not what it should be: it holds copies of what the levels have, and everybody does without.
+// noUpper says that an upper object cannot be had, or is not what it should be: it holds copies of what the levels have, and everybody does without. In the latter case the next base makes another one: each opening would say so.
 func (h *handle) noUpper(key string, err error) {
+	if errors.Is(err, ErrCorrupt) || errors.Is(err, layout.ErrMissing) || errors.Is(err, layout.ErrDamaged) {
+		h.badUpper.Store(&key)
+	}
 	h.o.Logger.Warn("copies of upper pages cannot be used; they are read where they were copied from", "event", "upper_unusable", "database", h.name, "object", key, "error", err)
+}
+
+// carriedUpper is the upper object of a base that the next one may go on with. nil: there is none.
+func (h *handle) carriedUpper(m *base.Manifest) *base.UpperObject {
+	if m == nil || m.UpperObject == nil {
+		return nil
+	}
+	if bad := h.badUpper.Load(); bad != nil && *bad == m.UpperObject.Key {
+		return nil
+	}
+	return m.UpperObject
 }
 
 // upperOf reads the upper object of the base, once, for who has nothing of the state: where the manifest or a pack has all of it, nobody wants it. nil: there is none, or it cannot be used. The error is ctx's.

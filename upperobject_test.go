@@ -251,10 +251,12 @@ func TestVerifyComparesUpperPages(t *testing.T) {
 func TestUpperObjectThatCannotBeReadIsDoneWithout(t *testing.T) {
 	ifNotRacing(t)
 	ctx := context.Background()
+	damage := func(_ *account, _ string, b []byte) []byte { b[len(b)/2] ^= 1; return b } // a block: its map is right
 	for what, change := range map[string]func(a *account, key string, body []byte) []byte{
 		"missing":   func(*account, string, []byte) []byte { return nil },
 		"cut":       func(_ *account, _ string, b []byte) []byte { return b[:len(b)-1] },
-		"damaged":   func(_ *account, _ string, b []byte) []byte { b[len(b)/2] ^= 1; return b },
+		"damaged":   damage,
+		"packed":    damage, // and the next base packs its tail
 		"forged":    (*account).forgedUpper,
 		"an entry":  func(a *account, _ string, _ []byte) []byte { return a.object("db/run/log/") },
 		"a segment": func(a *account, key string, _ []byte) []byte { return a.object("db/run/seg/", key) },
@@ -277,6 +279,9 @@ func TestUpperObjectThatCannotBeReadIsDoneWithout(t *testing.T) {
 			}
 			var said bytes.Buffer
 			m := a.lazyMachine().Unsettled().Packing(0)
+			if what == "packed" {
+				m = m.Packing(1 << 20)
+			}
 			m.Logger = slog.New(slog.NewTextHandler(&said, nil))
 			db = open(t, "run", m)
 			if got := digest(t, db); got != want {
@@ -289,16 +294,21 @@ func TestUpperObjectThatCannotBeReadIsDoneWithout(t *testing.T) {
 			if err != nil || len(r.Problems) != 1 || r.Problems[0].Key != key || !errors.Is(r.Problems[0].Err, tonbo.ErrCorrupt) {
 				t.Errorf("Verify: %+v %v", r, err)
 			}
-			// The next base does without it, and is sound.
+			// The next base has another one, or none where its levels are the ones before, and nobody has anything to say of that.
 			exec(t, db, "INSERT INTO other(v) VALUES('and on')")
 			compacted(t, db)
-			if u := db.Base().UpperObject; u != nil && u.Key == key && what != "damaged" { // a block of it; its map is right
-				t.Errorf("it is named again: %+v", u)
+			if u := db.Base().UpperObject; (u == nil) != (what == "packed") || u != nil && u.Key == key {
+				t.Errorf("the next base, with %d packs, names %+v", len(db.Base().Packs()), u)
 			}
 			closeDB(t, db)
-			db = open(t, "run", a.lazyMachine())
+			said.Reset()
+			m.Dir = t.TempDir()
+			db = open(t, "run", m)
 			if got := digest(t, db); got != want {
 				t.Errorf("then %s, want %s", got, want)
+			}
+			if said.Len() > 0 {
+				t.Errorf("then said: %s", said.String())
 			}
 		})
 	}
