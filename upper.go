@@ -2,7 +2,6 @@ package tonbo
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 
@@ -304,7 +303,7 @@ func (c *compaction) changedUpper(ctx context.Context, next []uint32, held, know
 	return u, nil
 }
 
-// upperIndex returns which pages an upper object holds. nil: it is not what it should be, and nobody goes on with it.
+// upperIndex returns which pages an upper object holds. nil: that cannot be told, and the base does not go on with it. The error is ctx's.
 func (c *compaction) upperIndex(ctx context.Context, u *base.UpperObject) (*segment.Index, error) {
 	if c.held.key == u.Key {
 		return c.held.index, nil
@@ -313,11 +312,12 @@ func (c *compaction) upperIndex(ctx context.Context, u *base.UpperObject) (*segm
 	switch {
 	case err == nil:
 		c.held = heldUpper{u.Key, ix}
-	case errors.Is(err, layout.ErrMissing) || errors.Is(err, layout.ErrDamaged):
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	default:
 		c.h.noUpper(u.Key, err)
-		return nil, nil
 	}
-	return ix, err
+	return ix, nil
 }
 
 // oldUpper lists the upper pages that the old base has beside its object.

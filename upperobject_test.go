@@ -366,6 +366,42 @@ func (a *account) forgedUpper(key string, body []byte) []byte {
 	return append(forged, payload...)
 }
 
+// TestBaseIsMadeThoughTheUpperObjectCannotBeHad: the store refuses its map, for now. The base goes without it, or has another one.
+func TestBaseIsMadeThoughTheUpperObjectCannotBeHad(t *testing.T) {
+	ifNotRacing(t)
+	for what, refused := range map[string]error{
+		"denied":      remote.ErrDenied,
+		"unavailable": &remote.Error{Op: "get", Kind: remote.ErrUnknown, Status: 503, Err: tonbotest.ErrInjected},
+	} {
+		t.Run(what, func(t *testing.T) {
+			store := tonbotest.NewStore(mem.New("test"))
+			a := &account{t: t, store: store}
+			a.grown("run", 1600, true)
+			db := open(t, "run", a.machine().Unsettled().Packing(0).UpperObjects())
+			hydrated(t, db)
+			exec(t, db, "UPDATE t SET v=randomblob(900) WHERE id%200=0")
+			compacted(t, db)
+			key := objectOf(t, db).Key
+			closeDB(t, db)
+			db = open(t, "run", a.machine().Unsettled().Packing(0).UpperObjects())
+			hydrated(t, db)
+			exec(t, db, "UPDATE t SET v=randomblob(900) WHERE id=700")
+			want := digest(t, db)
+			store.Fail(tonbotest.Match{Op: tonbotest.Get, Key: key}, -1, refused)
+			compacted(t, db)
+			store.Heal()
+			if u := db.Base().UpperObject; u != nil && u.Key == key {
+				t.Errorf("the base names %+v, of which it knew nothing", u)
+			}
+			closeDB(t, db)
+			soundly(t, a, "run")
+			if got := digest(t, open(t, "run", a.lazyMachine())); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		})
+	}
+}
+
 // object is some object below a prefix, which is none of those.
 func (a *account) object(prefix string, but ...string) []byte {
 	a.t.Helper()
