@@ -1,6 +1,7 @@
 package tonbo_test
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -10,7 +11,10 @@ import (
 	sqlitedriver "github.com/ncruces/go-sqlite3/driver"
 
 	"github.com/tonbo-go/tonbo"
+	"github.com/tonbo-go/tonbo/fence"
+	"github.com/tonbo-go/tonbo/remote"
 	"github.com/tonbo-go/tonbo/remote/mem"
+	"github.com/tonbo-go/tonbo/tonbotest"
 )
 
 // A database that was imported, worked on and closed opens as one that was written here: its Close has left a base, whose upper pages come with it. So it does with packs above that, and with 170 steps behind it.
@@ -132,6 +136,56 @@ func TestImportEndsWithABase(t *testing.T) {
 		t.Errorf("%+v %v", frozen, err)
 	}
 	soundly(t, a, "frozen")
+}
+
+// TestImportThatFailsBehindItsBaseIsClosed: whoever asks whether somebody is at work on the database (Options.IfIdle, a janitor) finds that nobody is.
+func TestImportThatFailsBehindItsBaseIsClosed(t *testing.T) {
+	file := plainOf(t, 1600)
+	for what, fail := range map[string]func(s *tonbotest.Store, last tonbotest.Match, cancel func()){
+		"the close is refused":            func(s *tonbotest.Store, last tonbotest.Match, _ func()) { s.Fail(last, 1, remote.ErrDenied) },
+		"the answer to the close is lost": func(s *tonbotest.Store, last tonbotest.Match, _ func()) { s.DropAnswer(last, 1) },
+		"the close does not arrive":       func(s *tonbotest.Store, last tonbotest.Match, _ func()) { s.Lose(last, 1) },
+		"cancelled between base and close": func(s *tonbotest.Store, last tonbotest.Match, cancel func()) {
+			s.Script(func(op tonbotest.Op, key string) tonbotest.Fault {
+				if op == last.Op && key == fence.SlotKey("run", 3) {
+					cancel()
+				}
+				return tonbotest.Pass
+			})
+		},
+		"the answer to the base is lost, and who asks is cancelled": func(s *tonbotest.Store, last tonbotest.Match, cancel func()) {
+			first := true
+			s.Script(func(op tonbotest.Op, key string) tonbotest.Fault {
+				if first && op == last.Op && key == fence.SlotKey("run", 2) {
+					cancel()
+					first = false
+					return tonbotest.DropAnswer
+				}
+				return tonbotest.Pass
+			})
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			store := tonbotest.NewStore(mem.New("test"))
+			a := &account{t: t, store: store}
+			c := a.client()
+			fail(store, tonbotest.Match{Op: tonbotest.Create, Key: fence.SlotKey("run", 3)}, cancel)
+			if _, err := c.Import(ctx, "run", file, tonbo.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			store.Heal()
+			o := a.lazyMachine()
+			o.IfIdle = time.Hour
+			db := open(t, "run", o)
+			if db.Base() == nil {
+				t.Error("there is no base")
+			}
+			closeDB(t, db)
+			soundly(t, a, "run")
+		})
+	}
 }
 
 // TestImportThatDiesBehindItsCreateIsThere: the base that follows is a convenience. The same call again gets the database, and its owner has all of it.

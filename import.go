@@ -268,7 +268,10 @@ func (im *importer) settle(ctx context.Context, owner *fence.Owner, r *catalog.R
 	ctx, cancel := context.WithTimeout(ctx, im.h.o.SyncTimeout)
 	defer cancel()
 	if err := im.base(ctx, owner, r); err != nil {
-		im.h.o.Logger.Debug("an import has no base yet", "database", im.h.name, "error", err)
+		im.h.o.Logger.Debug("an import is not settled yet", "database", im.h.name, "error", err)
+		if owner.Pending() || owner.Last().Kind == fence.Base { // nobody is at work on it, and it must not look as if somebody were
+			im.h.leave(ctx, owner)
+		}
 	}
 }
 
