@@ -54,7 +54,7 @@ func coldStart(ctx context.Context, e *env) error {
 	return nil
 }
 
-func (e *env) coldRows(ctx context.Context, d *imported, p *proxy) (time.Duration, error) {
+func (e *env) coldRows(ctx context.Context, d *imported, p *apart) (time.Duration, error) {
 	var t, opens times
 	var tr traffic
 	for i := range e.rounds {
@@ -73,7 +73,7 @@ func (e *env) coldRows(ctx context.Context, d *imported, p *proxy) (time.Duratio
 		opens = append(opens, time.Since(start))
 		err = readStep(ctx, db, 1+(i*7919+d.steps/3)%d.steps)
 		t = append(t, time.Since(start))
-		tr = p.traffic(time.Time{})
+		tr = p.traffic()
 		if cerr := db.Close(); err == nil {
 			err = cerr
 		}
@@ -90,7 +90,7 @@ func (e *env) coldRows(ctx context.Context, d *imported, p *proxy) (time.Duratio
 func kindsOf(tr traffic, kind string) value { return value{kind, float64(tr.kinds[kind])} }
 
 // coldRestores takes fewer rounds of what takes long.
-func (e *env) coldRestores(ctx context.Context, d *imported, p *proxy, ours time.Duration) error {
+func (e *env) coldRestores(ctx context.Context, d *imported, p *apart, ours time.Duration) error {
 	path, err := e.litestreamed(ctx, d)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (e *env) coldRestores(ctx context.Context, d *imported, p *proxy, ours time
 			err = queryFile(ctx, file, 1+(i*7919+d.steps/3)%d.steps)
 		}
 		t = append(t, time.Since(start))
-		tr = p.traffic(time.Time{})
+		tr = p.traffic()
 		e.discard(dir)
 		if err != nil {
 			return fmt.Errorf("litestream restore: %w", err)
@@ -134,7 +134,7 @@ func (e *env) coldRestores(ctx context.Context, d *imported, p *proxy, ours time
 }
 
 // coldVFS reads one row through litestream's VFS, where that is built in.
-func (e *env) coldVFS(ctx context.Context, d *imported, p *proxy, path string) error {
+func (e *env) coldVFS(ctx context.Context, d *imported, p *apart, path string) error {
 	if openVFS == nil {
 		return nil
 	}
@@ -153,7 +153,7 @@ func (e *env) coldVFS(ctx context.Context, d *imported, p *proxy, path string) e
 		}
 		err = readStep(ctx, db, 1+(i*7919+d.steps/3)%d.steps)
 		t = append(t, time.Since(start))
-		tr = p.traffic(time.Time{})
+		tr = p.traffic()
 		if cerr := db.Close(); err == nil {
 			err = cerr
 		}
@@ -176,7 +176,7 @@ func queryFile(ctx context.Context, file string, id int) error {
 }
 
 // coldFloor is one round trip.
-func (e *env) coldFloor(ctx context.Context, d *imported, p *proxy) error {
+func (e *env) coldFloor(ctx context.Context, d *imported, p *apart) error {
 	list, err := e.stored(d.prefix)
 	if err != nil {
 		return err
@@ -194,7 +194,7 @@ func (e *env) coldFloor(ctx context.Context, d *imported, p *proxy) error {
 			return err
 		}
 		t = append(t, time.Since(start))
-		tr = p.traffic(time.Time{})
+		tr = p.traffic()
 	}
 	e.add(size(d.bytes)+", "+p.line.String(), "one raw GET of 64 KiB", e.rounds, spent(t, tr)...)
 	return nil

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// processor is the time that this process has spent on the processors: the proxy's share is in it, the server's is not. Unlike the time by the clock it depends
+// processor is the time that this process has spent on the processors: the proxy's and the server's share are not in it, since they are processes of their own. Unlike the time by the clock it depends
 // little on what else the machine does.
 func processor() time.Duration {
 	var r syscall.Rusage

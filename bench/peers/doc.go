@@ -8,7 +8,7 @@
 //
 // It is a module of its own, so that the peers (litestream, modernc.org/sqlite, and with cgo mattn/go-sqlite3) are no dependencies of the library.
 //
-// The remote is a real S3 server (versitygw) over a temporary directory, on the loopback interface. In front of it stands a proxy, in this process, that delays
+// The remote is a real S3 server (versitygw) over a temporary directory, on the loopback interface. In front of it stands a proxy, a process of its own, that delays
 // each request, bounds the bytes a second of all connections together, and takes down every request: its kind, its bytes, when it began and ended. So the
 // figures of requests, bytes and serial round trips are counted, whoever sends them, not told by who is measured.
 //

@@ -75,7 +75,11 @@ func (e *env) logf(format string, args ...any) {
 }
 
 // through starts a proxy for a line. The caller closes it.
-func (e *env) through(l line) (*proxy, error) { return startProxy(e.server.Endpoint, l) }
+func (e *env) through(l line) (*apart, error) {
+	return startApart(e.server.Endpoint, l, func(err error) {
+		e.report.Failed = append(e.report.Failed, fmt.Sprintf("%s: the proxy: %v", e.name, err))
+	})
+}
 
 // lines are those of a workload that -line asks for.
 func (e *env) lines(all ...line) []line {

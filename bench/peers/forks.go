@@ -40,7 +40,7 @@ func fork(ctx context.Context, e *env) error {
 	return nil
 }
 
-func (e *env) forkOver(ctx context.Context, d *imported, p *proxy) (times, error) {
+func (e *env) forkOver(ctx context.Context, d *imported, p *apart) (times, error) {
 	var t times
 	var tr traffic
 	o, done, err := e.options(ctx, p.endpoint(), d.prefix)
@@ -60,7 +60,7 @@ func (e *env) forkOver(ctx context.Context, d *imported, p *proxy) (times, error
 		}
 		if i > 0 {
 			t = append(t, time.Since(start))
-			tr = p.traffic(time.Time{})
+			tr = p.traffic()
 		}
 	}
 	e.add(size(d.bytes)+", "+p.line.String(), "tonbo", len(t), spent(t, tr)...)
@@ -70,7 +70,7 @@ func (e *env) forkOver(ctx context.Context, d *imported, p *proxy) (times, error
 	return t, nil
 }
 
-func (e *env) restoreAndUpload(ctx context.Context, d *imported, p *proxy) error {
+func (e *env) restoreAndUpload(ctx context.Context, d *imported, p *apart) error {
 	path, err := e.litestreamed(ctx, d)
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func (e *env) restoreAndUpload(ctx context.Context, d *imported, p *proxy) error
 		start := time.Now()
 		err = e.restoreTo(ctx, p, path, filepath.Join(dir, "db"))
 		t = append(t, time.Since(start))
-		tr = p.traffic(time.Time{})
+		tr = p.traffic()
 		e.discard(dir)
 		if err != nil {
 			return err
@@ -100,7 +100,7 @@ func (e *env) restoreAndUpload(ctx context.Context, d *imported, p *proxy) error
 	return nil
 }
 
-func (e *env) restoreTo(ctx context.Context, p *proxy, path, file string) error {
+func (e *env) restoreTo(ctx context.Context, p *apart, path, file string) error {
 	if err := e.restore(ctx, p.endpoint(), path, file); err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func forks(ctx context.Context, e *env) error {
 	if err := read(ctx, names[0]); err != nil {
 		return err
 	}
-	one := p.traffic(time.Time{})
+	one := p.traffic()
 	c1 := fmt.Sprintf("%s of %s, %s", size(part), size(d.bytes), p.line)
 	e.add(c1, "first fork", 1, spent(times{time.Since(start)}, one)...)
 	start = time.Now()
@@ -177,7 +177,7 @@ func forks(ctx context.Context, e *env) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	all := p.traffic(time.Time{})
+	all := p.traffic()
 	e.add(c1, "all twenty, 19 at once", 1, spent(times{time.Since(start)}, all)...)
 	e.atMost("bytes down of twenty against that part of the file", float64(all.bytesDown)/float64(part), 1.1)
 	e.atMost("bytes down of twenty against those of one", float64(all.bytesDown)/float64(one.bytesDown), 2)

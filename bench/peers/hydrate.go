@@ -65,7 +65,7 @@ func (e *env) hydrateOver(ctx context.Context, d *imported, l line) error {
 		if err != nil {
 			return err
 		}
-		tr = p.traffic(time.Time{})
+		tr = p.traffic()
 		for _, side := range []struct {
 			t    *times
 			tr   *traffic
@@ -76,7 +76,7 @@ func (e *env) hydrateOver(ctx context.Context, d *imported, l line) error {
 			if err != nil {
 				return err
 			}
-			*side.t, *side.tr = append(*side.t, took), p.traffic(time.Time{})
+			*side.t, *side.tr = append(*side.t, took), p.traffic()
 		}
 		p.reset()
 		busy := processor()
@@ -84,7 +84,7 @@ func (e *env) hydrateOver(ctx context.Context, d *imported, l line) error {
 		if err != nil {
 			return err
 		}
-		unpack, rawUnpack, unpackCPU = append(unpack, took), p.traffic(time.Time{}), append(unpackCPU, processor()-busy)
+		unpack, rawUnpack, unpackCPU = append(unpack, took), p.traffic(), append(unpackCPU, processor()-busy)
 		if e.peers && i < 3 {
 			dir, err := e.dir("restore")
 			if err != nil {
@@ -93,7 +93,7 @@ func (e *env) hydrateOver(ctx context.Context, d *imported, l line) error {
 			p.reset()
 			start, busy := time.Now(), processor()
 			err = e.restore(ctx, p.endpoint(), litestream, filepath.Join(dir, "db"))
-			restore, lsTraffic = append(restore, time.Since(start)), p.traffic(time.Time{})
+			restore, lsTraffic = append(restore, time.Since(start)), p.traffic()
 			restoreCPU = append(restoreCPU, processor()-busy)
 			e.discard(dir)
 			if err != nil {
@@ -118,7 +118,7 @@ func (e *env) hydrateOver(ctx context.Context, d *imported, l line) error {
 }
 
 // hydrated opens a database, waits until all of it is here, and returns the objects that this took.
-func (e *env) hydrated(ctx context.Context, d *imported, p *proxy, t, cpu *times, peaks *[]float64) ([]object, error) {
+func (e *env) hydrated(ctx context.Context, d *imported, p *apart, t, cpu *times, peaks *[]float64) ([]object, error) {
 	o, done, err := e.options(ctx, p.endpoint(), d.prefix)
 	if err != nil {
 		return nil, err
@@ -145,9 +145,9 @@ func (e *env) hydrated(ctx context.Context, d *imported, p *proxy, t, cpu *times
 		return nil, err
 	}
 	used := map[string]bool{}
-	for _, q := range p.traffic(time.Time{}).list {
-		if q.kind == "GET" && strings.Contains(q.path, "/seg/") {
-			used[strings.TrimPrefix(q.path, "/"+e.server.Bucket+"/")] = true
+	for _, q := range p.traffic().list {
+		if q.Kind == "GET" && strings.Contains(q.Path, "/seg/") {
+			used[strings.TrimPrefix(q.Path, "/"+e.server.Bucket+"/")] = true
 		}
 	}
 	all, err := e.stored(d.prefix)
@@ -174,7 +174,7 @@ func (e *env) hydrated(ctx context.Context, d *imported, p *proxy, t, cpu *times
 const kindAt = 10
 
 // rawGets fetches objects, and throws them away or writes them into one file.
-func (e *env) rawGets(ctx context.Context, p *proxy, list []object, keep bool) (time.Duration, error) {
+func (e *env) rawGets(ctx context.Context, p *apart, list []object, keep bool) (time.Duration, error) {
 	r := e.raw(p.endpoint())
 	defer r.close()
 	dir, err := e.dir("raw")
@@ -196,7 +196,7 @@ func (e *env) rawGets(ctx context.Context, p *proxy, list []object, keep bool) (
 
 // unpacked fetches whole segments, unpacks their blocks and writes these where the pages belong. It keeps no bitmap, no sums, and compares nothing but what
 // unpacking a block does.
-func (e *env) unpacked(ctx context.Context, d *imported, p *proxy, list []object) (time.Duration, error) {
+func (e *env) unpacked(ctx context.Context, d *imported, p *apart, list []object) (time.Duration, error) {
 	o, done, err := e.options(ctx, p.endpoint(), d.prefix)
 	if err != nil {
 		return 0, err

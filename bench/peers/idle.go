@@ -38,7 +38,7 @@ func holds() held {
 }
 
 // reportIdle adds what n databases hold beyond what was held before, each, and what they do while nothing is asked of them.
-func (e *env) reportIdle(ctx context.Context, system string, n int, before held, p *proxy) error {
+func (e *env) reportIdle(ctx context.Context, system string, n int, before held, p *apart) error {
 	after := holds()
 	p.reset()
 	watch := pick(e, 20*time.Second, time.Second)
@@ -51,7 +51,7 @@ func (e *env) reportIdle(ctx context.Context, system string, n int, before held,
 		return ctx.Err()
 	}
 	busy = processor() - busy
-	tr := p.traffic(time.Time{})
+	tr := p.traffic()
 	each := float64(n)
 	cpu := 100 * busy.Seconds() / watch.Seconds()
 	e.add(fmt.Sprintf("%d databases", n), system, 1, value{"kB each", float64(after.memory-before.memory) / each / 1e3}, value{"files each", float64(after.files-before.files) / each},

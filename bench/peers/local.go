@@ -74,7 +74,7 @@ func (e *env) localOf(ctx context.Context, mixed bool) error {
 }
 
 // sides are plain SQLite on our driver first, then ours, then peers.
-func (e *env) sides(ctx context.Context, d *imported, p *proxy) (list []*side, err error) {
+func (e *env) sides(ctx context.Context, d *imported, p *apart) (list []*side, err error) {
 	dir, err := e.dir("local")
 	if err != nil {
 		return nil, err

@@ -40,6 +40,10 @@ func main() {
 }
 
 func run() error {
+	if len(os.Args) > 1 && os.Args[1] == apartArg {
+		signal.Ignore(os.Interrupt) // it ends with who started it
+		return beApart(os.Args[2:])
+	}
 	var s settings
 	only := flag.String("run", "", "`regexp` of the workloads to run")
 	list := flag.Bool("list", false, "list the workloads and end")

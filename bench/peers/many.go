@@ -64,7 +64,7 @@ func (e *env) manyOver(ctx context.Context, l line) (err error) {
 		if err != nil {
 			return err
 		}
-		tr := p.traffic(time.Time{})
+		tr := p.traffic()
 		up += tr.bytesUp
 		count += int64(a)
 		body := make([]byte, max(200, tr.bytesUp/int64(max(1, tr.kinds["PUT"]))))

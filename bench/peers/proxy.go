@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,17 +43,18 @@ type proxy struct {
 
 	up, down pace
 
-	mu  sync.Mutex
-	log []request
+	mu   sync.Mutex
+	log  []request
+	open int // requests that have begun and are not in the log
 }
 
 // request is one that the proxy has passed on.
 type request struct {
-	kind       string // PUT, GET, LIST, HEAD, POST, DELETE
-	path       string
-	status     int
-	up, down   int64 // bytes of bodies
-	begin, end time.Time
+	Kind       string // PUT, GET, LIST, HEAD, POST, DELETE
+	Path       string
+	Status     int
+	Up, Down   int64 // bytes of bodies
+	Begin, End time.Time
 }
 
 // passing is a request on its way: its body and its answer are passed on by two goroutines.
@@ -132,10 +134,11 @@ func (p *proxy) requests(client, server *net.TCPConn, asked chan<- *passing) {
 		if err != nil {
 			return
 		}
-		q := &passing{request: request{kind: kindOf(h), path: h.target}, whole: make(chan struct{})}
+		q := &passing{request: request{Kind: kindOf(h), Path: h.target}, whole: make(chan struct{})}
 		p.mu.Lock()
-		q.begin = time.Now()
-		last.next = q.begin
+		q.Begin = time.Now()
+		p.open++
+		last.next = q.Begin
 		p.mu.Unlock()
 		last = q
 		if !p.wait(p.delay) {
@@ -171,8 +174,8 @@ func (p *proxy) answers(server, client *net.TCPConn, asked <-chan *passing) {
 			if h.status >= 100 && h.status < 200 { // 100 Continue: the answer is still to come
 				continue
 			}
-			q.status = h.status
-			if q.kind == http.MethodHead || h.status == http.StatusNoContent || h.status == http.StatusNotModified {
+			q.Status = h.status
+			if q.Kind == http.MethodHead || h.status == http.StatusNoContent || h.status == http.StatusNotModified {
 				h.length, h.chunked = 0, false
 			}
 			err = p.body(r, server, client, h, &p.down, &q.got)
@@ -181,13 +184,14 @@ func (p *proxy) answers(server, client *net.TCPConn, asked <-chan *passing) {
 			case <-p.ctx.Done():
 				return
 			}
-			q.up, q.down = q.sent.Load(), q.got.Load()
+			q.Up, q.Down = q.sent.Load(), q.got.Load()
 			p.mu.Lock()
-			q.end = time.Now()
+			q.End = time.Now()
 			if !q.next.IsZero() { // the client had its answer before
-				q.end = q.next.Add(-1)
+				q.End = q.next.Add(-1)
 			}
 			p.log = append(p.log, q.request)
+			p.open--
 			p.mu.Unlock()
 			if err != nil {
 				return
@@ -382,7 +386,28 @@ func (p *pace) wait(ctx context.Context, n int64) error {
 	}
 }
 
-// traffic is what went through the proxy in some stretch of time.
+// reset forgets what went through.
+func (p *proxy) reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.log = nil
+}
+
+// passed returns what went through since reset. A request is written down just after its client has the answer: what is under way is waited for, a little.
+func (p *proxy) passed() []request {
+	const most = 50 * time.Millisecond
+	for end := time.Now().Add(most); ; {
+		p.mu.Lock()
+		if p.open == 0 || time.Now().After(end) {
+			defer p.mu.Unlock()
+			return slices.Clone(p.log)
+		}
+		p.mu.Unlock()
+		p.wait(time.Millisecond)
+	}
+}
+
+// traffic is what went through a proxy in some stretch of time.
 type traffic struct {
 	requests       int
 	kinds          map[string]int
@@ -393,32 +418,17 @@ type traffic struct {
 	failedRequests int // answered with 5xx
 }
 
-// reset forgets what went through.
-func (p *proxy) reset() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.log = nil
-}
-
-// traffic sums up what went through since reset, up to a time (zero: all).
-func (p *proxy) traffic(until time.Time) traffic {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t := traffic{kinds: map[string]int{}}
-	for _, q := range p.log {
-		if !until.IsZero() && q.end.After(until) {
-			continue
-		}
-		t.list = append(t.list, q)
-		t.requests++
-		t.kinds[q.kind]++
-		t.bytesUp += q.up
-		t.bytesDown += q.down
-		if q.status >= 500 {
+// sum sums up what went through.
+func sum(log []request) traffic {
+	t := traffic{kinds: map[string]int{}, list: log, requests: len(log), serial: chain(log)}
+	for _, q := range log {
+		t.kinds[q.Kind]++
+		t.bytesUp += q.Up
+		t.bytesDown += q.Down
+		if q.Status >= 500 {
 			t.failedRequests++
 		}
 	}
-	t.serial = chain(t.list)
 	return t
 }
 
@@ -428,9 +438,9 @@ func chain(log []request) int {
 	n := 0
 	var last time.Time
 	for _, q := range log {
-		if q.begin.After(last) {
+		if q.Begin.After(last) {
 			n++
-			last = q.end
+			last = q.End
 		}
 	}
 	return n

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -52,7 +51,7 @@ func settled(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	tr := p.traffic(time.Time{})
+	tr := p.traffic()
 	list, err := e.stored(prefix)
 	if err != nil {
 		return err
@@ -165,7 +164,7 @@ func (e *env) settledLitestream(ctx context.Context, source string, have, steps 
 	if _, err := r.db.Snapshot(ctx); err != nil {
 		return traffic{}, err
 	}
-	tr := p.traffic(time.Time{})
+	tr := p.traffic()
 	list, err := e.stored(path)
 	if err != nil {
 		return traffic{}, err

@@ -53,7 +53,7 @@ func (e *env) stepsOver(ctx context.Context, l line) (err error) {
 	if err != nil {
 		return err
 	}
-	var lines [3]*proxy // ours, raw, litestream
+	var lines [3]*apart // ours, raw, litestream
 	for i := range lines {
 		if lines[i], err = e.through(l); err != nil {
 			return err
@@ -124,9 +124,9 @@ func (e *env) stepsOver(ctx context.Context, l line) (err error) {
 		e.add(l.String(), system, len(t), append([]value{{"p50 ms", ms(t.p50())}, {"p99 ms", ms(t.at(.99))}, {"PUTs", float64(tr.kinds["PUT"]) / n},
 			{"other requests", float64(tr.requests-tr.kinds["PUT"]) / n}, {"kB up", float64(tr.bytesUp) / n / 1e3}}, more...)...)
 	}
-	ours, theirs := lines[0].traffic(time.Time{}), lines[2].traffic(time.Time{})
+	ours, theirs := lines[0].traffic(), lines[2].traffic()
 	row("tonbo", t, ours, value{"CPU ms", ms(cpu.p50())}, value{"commit p50 ms", ms(commits.p50())})
-	row("raw PUT", puts, lines[1].traffic(time.Time{}))
+	row("raw PUT", puts, lines[1].traffic())
 	if e.peers {
 		row("litestream", syncs, theirs, value{"CPU ms", ms(peerCPU.p50())})
 		e.atMost(l.String()+": kB up against litestream", float64(ours.bytesUp)/float64(theirs.bytesUp), .25)
@@ -184,7 +184,7 @@ func (e *env) resumeOver(ctx context.Context, d *imported, l line) error {
 		}
 		err = work(ctx, db, d.steps, 1)
 		t = append(t, time.Since(start))
-		tr = p.traffic(time.Time{})
+		tr = p.traffic()
 		if cerr := db.Close(); err == nil {
 			err = cerr
 		}
@@ -223,7 +223,7 @@ func (e *env) resumeOver(ctx context.Context, d *imported, l line) error {
 			if _, err = peer.app.ExecContext(ctx, insertStep, w.nextStep(800)...); err == nil {
 				err = litestreamSync(ctx, peer.db)
 			}
-			restores, lsTraffic = append(restores, time.Since(start)), p.traffic(time.Time{})
+			restores, lsTraffic = append(restores, time.Since(start)), p.traffic()
 			peer.close(ctx)
 		}
 		e.discard(dir)
