@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/tonbo-go/tonbo/internal/base"
 	"github.com/tonbo-go/tonbo/internal/btree"
@@ -18,14 +19,16 @@ const (
 	upperFew   = 8 << 10   // stored bytes of them that need no such object: each manifest has them
 	upperSpare = 64 << 10  // bytes of such an object that each base may put anew: no more than a manifest has without it
 	upperShare = 8         // times as many bytes pay for a larger one: those that its base puts, or that became its bottom
-	upperFar   = 64        // pages beyond upperLimit that are read from the remote to find out what there is
+	upperFar   = 64        // pages that are read from the remote for such an object, beside those that a manifest has
+	upperDense = 4         // times as many bytes as they take when they are stored such pages have at most, as far as can be told before they are read
 )
 
 // upperSet are upper pages, from the top.
 type upperSet struct {
 	order []uint32
 	pages map[uint32][]byte
-	whole bool // there are no more, or these are too many
+	whole bool // there are no more
+	cut   bool // of these, what an object has room for is too far away to be read now
 }
 
 // heldUpper tells which pages an upper object holds.
@@ -40,38 +43,55 @@ type node struct {
 	tree int
 }
 
-// upperPages collects upper pages, level by level from the roots: some bytes of them at most, and beyond that whole levels, up to most.
-func (c *compaction) upperPages(ctx context.Context, some, most int) (*upperSet, error) {
-	some, most = some/int(c.state.PageSize), most/int(c.state.PageSize)
+// upperPages collects upper pages, level by level from the roots: some bytes of them at most, and beyond that whole levels, up to most. A level of which pages are not here, but in the remote, is left out beyond some bytes where these are more than upperFar, or it would have more than paid bytes.
+func (c *compaction) upperPages(ctx context.Context, some, paid, most int) (*upperSet, error) {
+	size := int(c.state.PageSize)
+	some, paid, most = some/size, paid/size, most/size
 	u := &upperSet{pages: map[uint32][]byte{}, whole: true}
-	// take adds a level, or what there is room for.
-	take := func(level []node) error {
-		n, far := len(u.order), c.far
-		fits := n+len(level) <= most
-		for _, at := range level {
+	far := upperFar // pages that may still be read from the remote
+	// take adds a level, or what there is room for, and returns it without what is in it twice: in a damaged b-tree, which is shipped as it is, a page may be below itself.
+	take := func(level []node) ([]node, error) {
+		n, seen := len(u.order), map[uint32]bool{}
+		level = slices.DeleteFunc(level, func(at node) bool {
 			p := at.page
-			if p == 0 || p > c.state.PageCount || p == segment.LockPage(int(c.state.PageSize)) || u.pages[p] != nil { // a damaged b-tree is shipped as it is
-				continue
+			again := u.pages[p] != nil || seen[p]
+			seen[p] = true
+			return again || p == 0 || p > c.state.PageCount || p == segment.LockPage(size)
+		})
+		room, cut := n+len(level) <= max(some, most), false
+		if room && n+len(level) > some {
+			away := 0
+			for _, at := range level[max(0, some-n):] {
+				if c.away(at.page) {
+					away++
+				}
 			}
-			if len(u.order) >= some && (!fits || c.far > far+upperFar) {
+			cut = away > far || away > 0 && n+len(level) > paid
+		}
+		for _, at := range level {
+			beyond, before := len(u.order) >= some, c.far
+			if beyond && (!room || cut || far < 0) {
 				for _, p := range u.order[max(n, some):] {
 					delete(u.pages, p)
 				}
-				u.order, u.whole = u.order[:max(n, min(some, len(u.order)))], false
-				return nil
+				u.order, u.whole, u.cut = u.order[:max(n, min(some, len(u.order)))], false, room
+				return level, nil
 			}
-			b, err := c.asOf(ctx, p)
+			b, err := c.asOf(ctx, at.page)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			u.pages[p], u.order = b, append(u.order, p)
+			if u.pages[at.page], u.order = b, append(u.order, at.page); beyond {
+				far -= c.far - before
+			}
 		}
-		return nil
+		return level, nil
 	}
 	// (1) The schema: all of its b-tree.
 	var roots []node
 	for level := []node{{page: 1}}; len(level) > 0 && u.whole; {
-		if err := take(level); err != nil {
+		var err error
+		if level, err = take(level); err != nil {
 			return nil, err
 		}
 		var below []node
@@ -88,7 +108,8 @@ func (c *compaction) upperPages(ctx context.Context, some, most int) (*upperSet,
 	}
 	// (2) The other b-trees, all of them one level at a time. All pages of a level have the same distance from the leaves: where the first one's children are some, so are the others'.
 	for level := roots; len(level) > 0 && u.whole; {
-		if err := take(level); err != nil {
+		var err error
+		if level, err = take(level); err != nil {
 			return nil, err
 		}
 		var below []node
@@ -100,6 +121,11 @@ func (c *compaction) upperPages(ctx context.Context, some, most int) (*upperSet,
 			}
 			last, known := leaves[at.tree]
 			if !known {
+				if len(u.order) >= some && far < 0 {
+					u.whole, u.cut = false, true
+					continue
+				}
+				before := c.far
 				first, err := c.asOf(ctx, n.Children[0])
 				if err != nil {
 					return nil, err
@@ -107,6 +133,7 @@ func (c *compaction) upperPages(ctx context.Context, some, most int) (*upperSet,
 				b, _ := btree.Parse(first, n.Children[0])
 				last = !b.Interior()
 				leaves[at.tree] = last
+				far -= c.far - before
 			}
 			if !last {
 				for _, p := range n.Children {
@@ -121,24 +148,32 @@ func (c *compaction) upperPages(ctx context.Context, some, most int) (*upperSet,
 
 // upper is what the new base has of upper pages: in the manifest, and in an object that it names.
 func (c *compaction) upper(ctx context.Context) (*base.Upper, *base.UpperObject, error) {
-	if old := c.h.carriedUpper(c.old); old != nil && !c.plan.Bottom { // a fork's new bottom is to be nothing of its source's
-		upper, object, err := c.carryUpper(ctx, old)
-		if object != nil || err != nil {
-			return upper, object, err
+	var carried *base.Upper
+	var old *base.UpperObject
+	if object := c.h.carriedUpper(c.old); object != nil && (!c.plan.Bottom || strings.HasPrefix(object.Key, "db/"+c.h.name+"/")) { // a fork's new bottom is to be nothing of its source's
+		var again bool
+		var err error
+		if carried, old, again, err = c.carryUpper(ctx, object); old != nil && !again || err != nil {
+			return carried, old, err
 		}
 	}
-	return c.makeUpper(ctx)
+	upper, object, made, err := c.makeUpper(ctx)
+	if old != nil && !made && err == nil {
+		return carried, old, nil
+	}
+	return upper, object, err
 }
 
-// makeUpper makes the object, if the upper pages are not few, and its bytes are paid for.
-func (c *compaction) makeUpper(ctx context.Context) (*base.Upper, *base.UpperObject, error) {
-	u, err := c.upperPages(ctx, upperLimit, upperMost)
+// makeUpper makes the object, if the upper pages are not few, and its bytes are paid for. made tells whether this is all that can be had, an object or none: it is not where that is not paid for, or where not all that belongs into it is here. Bases to come would go on with what lacks a part.
+func (c *compaction) makeUpper(ctx context.Context) (_ *base.Upper, _ *base.UpperObject, made bool, err error) {
+	paid := min(upperMost, upperDense*c.mayPutUpper())
+	u, err := c.upperPages(ctx, upperLimit, int(paid), upperMost)
 	if err != nil || len(u.order) == 0 {
-		return nil, nil, err
+		return nil, nil, false, err
 	}
 	upper, err := c.packUpper(u, upperLimit)
-	if err != nil || c.fewUpper(upper) {
-		return upper, nil, err
+	if err != nil || u.cut || c.fewUpper(upper) {
+		return upper, nil, !u.cut, err
 	}
 	w := writers.Get().(*segment.Writer)
 	defer writers.Put(w)
@@ -146,26 +181,26 @@ func (c *compaction) makeUpper(ctx context.Context) (*base.Upper, *base.UpperObj
 	numbers := slices.Sorted(slices.Values(u.order))
 	for _, p := range numbers {
 		if err := w.Add(p, u.pages[p]); err != nil {
-			return nil, nil, err
+			return nil, nil, false, err
 		}
 	}
-	if !c.paysUpper(w.Len()) {
-		return upper, nil, nil
+	if w.Len() > c.mayPutUpper() {
+		return upper, nil, false, nil
 	}
 	s, hd, payload, err := c.put(ctx, w, numbers[0], numbers[len(numbers)-1])
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, false, err
 	}
 	fault("compact:upper")
 	c.held.key = s.Key
 	if c.held.index, err = segment.DecodeIndex(payload, hd); err != nil {
-		return nil, nil, err
+		return nil, nil, false, err
 	}
 	object := &base.UpperObject{Key: s.Key, Pages: s.Pages, Size: s.Size, Sum: base.SumString(hd.PayloadSum), Slot: c.slot}
 	if object.Spare = c.closing() && len(u.order) <= upperLimit/int(c.state.PageSize); !object.Spare {
 		upper = nil
 	}
-	return upper, object, nil
+	return upper, object, true, nil
 }
 
 // fewUpper tells whether these are so few that each manifest has them: where a database is fetched whole when it is opened, nobody wants them.
@@ -176,19 +211,28 @@ func (c *compaction) fewUpper(u *base.Upper) bool {
 	return len(u.Payload) <= upperFew || int64(c.state.PageCount)*int64(c.state.PageSize) <= c.h.tune.whole
 }
 
-// paysUpper tells whether this base may put an upper object of so many bytes.
-func (c *compaction) paysUpper(size int64) bool {
-	return size <= upperSpare || upperShare*size <= int64(c.pages.Len())*c.perPage+c.founding
+// mayPutUpper is how many bytes an upper object may have that this base puts.
+func (c *compaction) mayPutUpper() int64 {
+	return max(upperSpare, (int64(c.pages.Len())*c.perPage+c.founding)/upperShare)
+}
+
+// away tells whether a page is to be had from the remote alone.
+func (c *compaction) away(p uint32) bool {
+	if c.file != nil || c.vdb == nil {
+		return c.file == nil
+	}
+	s := c.h.source()
+	return s != nil && s.isAbsent(p)
 }
 
 // closing: nobody has the database open any more, and it is read from this base for some time. Then the manifest has what a reader of it, who has nothing to wait for meanwhile, would have to fetch the object for.
 func (c *compaction) closing() bool { return c.settle >= closeFactor }
 
-// carryUpper goes on with the object that the old base names: it marks what has changed since, and has that in the manifest. nil: it is to be made anew.
-func (c *compaction) carryUpper(ctx context.Context, old *base.UpperObject) (*base.Upper, *base.UpperObject, error) {
+// carryUpper goes on with the object that the old base names: it marks what has changed since, and has that in the manifest. again: another one is better, if it can be made. A nil object: this one cannot be gone on with.
+func (c *compaction) carryUpper(ctx context.Context, old *base.UpperObject) (_ *base.Upper, _ *base.UpperObject, again bool, err error) {
 	ix, err := c.upperIndex(ctx, old)
 	if ix == nil || err != nil {
-		return nil, nil, err
+		return nil, nil, false, err
 	}
 	// (1) Whatever has changed since the old base is in the tail: nothing else of the object may be taken for what it was (the tail has been unpacked).
 	var numbers []uint32
@@ -213,7 +257,7 @@ func (c *compaction) carryUpper(ctx context.Context, old *base.UpperObject) (*ba
 	}
 	before, err := c.oldUpper(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, false, err
 	}
 	for _, p := range before {
 		if !held[p] {
@@ -226,28 +270,28 @@ func (c *compaction) carryUpper(ctx context.Context, old *base.UpperObject) (*ba
 	}
 	u, err := c.changedUpper(ctx, next, held, known)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, false, err
 	}
 	upper, err := c.packUpper(u, upperLimit)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, false, err
 	}
-	if again := upper != nil && 2*int64(len(upper.Payload)) > object.Size || !u.whole; again && c.paysUpper(object.Size) { // in a manifest they take a third more
-		return nil, nil, nil
+	if upper != nil && 2*int64(len(upper.Payload)) > object.Size || !u.whole || c.plan.Bottom { // in a manifest they take a third more
+		again = object.Size <= c.mayPutUpper()
 	}
 	// (3) Where they are few, all of them.
-	if limit := upperLimit / int(c.state.PageSize); c.closing() && object.Pages <= limit {
-		all, err := c.upperPages(ctx, upperLimit, upperLimit)
+	if limit := upperLimit / int(c.state.PageSize); c.closing() && object.Pages <= limit && !again {
+		all, err := c.upperPages(ctx, upperLimit, upperLimit, upperLimit)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, false, err
 		}
 		if all.whole {
 			object.Spare = true
 			upper, err = c.packUpper(all, upperLimit)
-			return upper, &object, err
+			return upper, &object, false, err
 		}
 	}
-	return upper, &object, nil
+	return upper, &object, again, nil
 }
 
 // changedUpper collects the pages of b-trees among next, and what has come to be upper below them. held are the pages of the object, known those that have been upper before.
