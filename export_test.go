@@ -20,6 +20,17 @@ func (o Options) Tuned(entries int, after time.Duration) Options {
 	return o
 }
 
+// LongLog makes a base due only when the log has so many slots since the last one, or its tail so many entries.
+func (o Options) LongLog(slots int) Options {
+	t := defaultTuning
+	if o.tune != nil {
+		t = *o.tune
+	}
+	t.slots, t.entries = uint64(slots), slots
+	o.tune = &t
+	return o
+}
+
 // Checkpointing makes checkpoints begin in the background after so many bytes of write-ahead log.
 func (o Options) Checkpointing(bytes int) Options {
 	t := defaultTuning

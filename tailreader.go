@@ -76,7 +76,17 @@ func (t *tailReader) keep(e *fence.Entry) {
 }
 
 // load finds the entries above floor and reads them, as many as there is room for. It runs beside the LIST that confirms a claim.
-func (t *tailReader) load(ctx context.Context, floor uint64) error {
+func (t *tailReader) load(ctx context.Context, floor uint64) (err error) {
+	// The upper object comes beside the rest, and nothing waits for it but the end: it can be done without.
+	var upper sync.WaitGroup
+	uctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		if err != nil {
+			cancel()
+		}
+		upper.Wait()
+		cancel()
+	}()
 	g, gctx := errgroup.WithContext(ctx)
 	if t.head.Base != "" && !t.head.Whole && t.base == nil {
 		g.Go(func() (err error) {
@@ -84,7 +94,7 @@ func (t *tailReader) load(ctx context.Context, floor uint64) error {
 				return err
 			}
 			if t.fresh && floor == 0 {
-				g.Go(func() error { _, err := t.upperOf(gctx); return err })
+				upper.Go(func() { t.upperOf(uctx) }) // its error is ctx's
 			}
 			_, err = t.packsAbove(gctx, floor)
 			return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tonbo-go/tonbo/internal/base"
 	"github.com/tonbo-go/tonbo/internal/layout"
@@ -13,6 +14,9 @@ import (
 
 // upperEager is how large an upper object may be, bytes, for all of its pages to be put into the local copy when that begins: of a larger one, whose pages are scattered over the file, they are taken from memory when they are read.
 const upperEager = 256 << 10
+
+// upperPatience is how long who opens a database waits for its upper object, tries included: without it, there is nothing that he cannot read.
+const upperPatience = 10 * time.Second
 
 // upperCopies is what a base's upper object holds.
 type upperCopies struct {
@@ -121,7 +125,9 @@ func (t *tailReader) upperOf(ctx context.Context) (*upperCopies, error) {
 	if t.base == nil || t.base.UpperObject == nil || t.base.UpperObject.Spare || t.upper != nil || t.noUpper {
 		return t.upper, nil
 	}
-	u, err := t.h.readUpper(ctx, t.base)
+	soon, cancel := context.WithTimeout(ctx, upperPatience)
+	defer cancel()
+	u, err := t.h.readUpper(soon, t.base)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -400,6 +401,58 @@ func TestBaseIsMadeThoughTheUpperObjectCannotBeHad(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestOpenWaitsForTheUpperObjectNoLongerThanItIsWorth: a store that does not answer for it keeps Open for ten seconds, and the reading of a tail that the head does not list not at all. Time is the bubble's.
+func TestOpenWaitsForTheUpperObjectNoLongerThanItIsWorth(t *testing.T) {
+	ifNotRacing(t)
+	inBubble(t, func(t *testing.T) {
+		store := tonbotest.NewStore(mem.New("test"))
+		a := &account{t: t, store: store}
+		a.grown("run", 1600, true)
+		db := open(t, "run", a.machine().Unsettled().LongLog(1<<20).Packing(0).UpperObjects())
+		hydrated(t, db)
+		exec(t, db, "UPDATE t SET v=randomblob(900) WHERE id%200=0")
+		compacted(t, db)
+		key := objectOf(t, db).Key
+		const steps = 300 // more than an entry lists
+		for i := range steps {
+			exec(t, db, "UPDATE t SET k=k+1 WHERE id=?", 1+i)
+			synced(t, db)
+		}
+		want := digest(t, db)
+		closeDB(t, db)
+		gate := store.Block(tonbotest.Match{Op: tonbotest.Get, Key: key})
+		store.ResetCalls()
+		began, done := time.Now(), make(chan error)
+		go func() {
+			var err error
+			db, err = tonbo.Open(context.Background(), "run", a.lazyMachine().Unsettled().LongLog(1<<20))
+			done <- err
+		}()
+		synctest.Wait()
+		read := 0
+		for _, c := range store.Calls() {
+			if c.Op == tonbotest.Get && strings.Contains(c.Key, "/log/") {
+				read++
+			}
+		}
+		if read < steps {
+			t.Errorf("%d of %d entries were read beside it", read, steps)
+		}
+		err := <-done
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took < 9*time.Second || took > 11*time.Second {
+			t.Errorf("Open took %v", took)
+		}
+		gate.Open()
+		if got := digest(t, db); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		closeDB(t, db)
+	})
 }
 
 // object is some object below a prefix, which is none of those.
