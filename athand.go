@@ -94,7 +94,7 @@ func (t *tailReader) atHand(ctx context.Context, pageCount uint32, floor uint64,
 			if err == nil && floor == 0 { // after: what is in both is newer there
 				u, uerr := t.upperOf(ctx)
 				if err = uerr; u != nil {
-					err = damaged(h, u.key, u.begin(count, once))
+					err = damaged(h, u.key, u.begin(h.pages, count, once))
 				}
 			}
 			if errors.Is(err, errEnough) {

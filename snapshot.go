@@ -191,8 +191,12 @@ func (s *snapshot) settled() bool {
 	return s.proved
 }
 
-// finish implements partial. The locator stays: a later point takes over the maps that have been read, and a comparison asks which objects the pages are in.
-func (s *snapshot) finish() {}
+// finish implements partial. The locator stays: a later point takes over the maps that have been read, and a comparison asks which objects the pages are in. Nobody needs the copies of upper pages any more.
+func (s *snapshot) finish() {
+	if upper := s.loc.Load().upper; upper != nil {
+		upper.Forget()
+	}
+}
 
 // put implements partial.
 func (s *snapshot) put(_ *locator, first uint32, b []byte, sums []cache.PageSum) error {

@@ -21,6 +21,8 @@ const upperPatience = 10 * time.Second
 // upperCopies is what a base's upper object holds.
 type upperCopies struct {
 	key     string
+	etag    string
+	size    int64 // of the object, bytes
 	index   *segment.Index
 	payload []byte
 	stale   base.PageMarks
@@ -50,7 +52,7 @@ func (u *upperCopies) each(pageCount uint32, want func(block int) bool, fn func(
 }
 
 // begin calls put with the pages that a local copy is to begin with, and keeps the others as an object: those in blocks that have no page that is not to be taken.
-func (u *upperCopies) begin(pageCount uint32, put func(pgno uint32, page []byte) error) error {
+func (u *upperCopies) begin(store remote.Store, pageCount uint32, put func(pgno uint32, page []byte) error) error {
 	later := make([]bool, len(u.index.Blocks))
 	if len(u.payload) > upperEager {
 		rest := &segment.Index{PageSize: u.index.PageSize}
@@ -68,7 +70,7 @@ func (u *upperCopies) begin(pageCount uint32, put func(pgno uint32, page []byte)
 			}
 		}
 		if len(rest.Blocks) > 0 {
-			u.object = layout.Loaded(u.index.PageSize, u.key, rest, u.payload)
+			u.object = layout.Indexed(store, u.index.PageSize, u.key, u.size, layout.Part{Index: rest, Start: u.size - int64(len(u.payload)), ETag: u.etag, Payload: u.payload})
 		}
 	}
 	return u.each(pageCount, func(k int) bool { return !later[k] }, put)
@@ -98,7 +100,7 @@ func (h *handle) readUpper(ctx context.Context, m *base.Manifest) (*upperCopies,
 	if err := segment.EachPage(hd, ix, payload, func(uint32, []byte) error { return nil }); err != nil {
 		return nil, damaged(h, u.Key, err)
 	}
-	return &upperCopies{key: u.Key, index: ix, payload: payload, stale: u.Stale}, nil
+	return &upperCopies{key: u.Key, etag: o.ETag, size: u.Size, index: ix, payload: payload, stale: u.Stale}, nil
 }
 
 // noUpper says that an upper object cannot be had, or is not what it should be: it holds copies of what the levels have, and everybody does without. In the latter case the next base makes another one: each opening would say so.

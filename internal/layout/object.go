@@ -87,6 +87,13 @@ func newObject(s remote.Store, pageSize int, r segment.Ref) *Object {
 	return o
 }
 
+// Forget lets go of a payload that is in memory, of an object that is in its store as well: blocks that are needed all the same are read from there.
+func (o *Object) Forget() {
+	if p := o.known.Load(); p != nil && p.Payload != nil && o.store != nil && p.Index.Delta == nil {
+		o.known.Store(&Part{Index: p.Index, Start: p.Start, ETag: p.ETag})
+	}
+}
+
 // Remote returns an object of which nothing has been read yet but what names it.
 func Remote(s remote.Store, pageSize int, r segment.Ref) *Object { return newObject(s, pageSize, r) }
 
