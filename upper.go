@@ -297,9 +297,12 @@ func (c *compaction) carryUpper(ctx context.Context, old *base.UpperObject) (_ *
 // changedUpper collects the pages of b-trees among next, and what has come to be upper below them. held are the pages of the object, known those that have been upper before.
 func (c *compaction) changedUpper(ctx context.Context, next []uint32, held, known map[uint32]bool) (*upperSet, error) {
 	u := &upperSet{pages: map[uint32][]byte{}, whole: true}
-	seen, schema, roots := map[uint32]bool{}, map[uint32]bool{1: true}, map[uint32]bool{}
+	seen, roots := map[uint32]bool{}, map[uint32]bool{}
 	fresh := func(p uint32) bool { return !held[p] && c.changed.Has(p) }
-	usable := int(c.state.PageSize)
+	schema, usable, err := c.schemaPages(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for i := 0; i < len(next); i++ {
 		p := next[i]
 		if seen[p] || p == 0 || p > c.state.PageCount || p == segment.LockPage(int(c.state.PageSize)) {
@@ -314,18 +317,12 @@ func (c *compaction) changedUpper(ctx context.Context, next []uint32, held, know
 		if err != nil {
 			return nil, err
 		}
-		if p == 1 {
-			usable = btree.Usable(b)
-		}
 		n, ok := btree.Parse(b, p)
 		if !ok || !n.Interior() && !known[p] && !schema[p] && !roots[p] { // freed since, or a leaf
 			continue
 		}
 		u.order, u.pages[p] = append(u.order, p), b
 		if below := slices.DeleteFunc(n.Children, func(p uint32) bool { return !fresh(p) }); schema[p] {
-			for _, p := range below {
-				schema[p] = true
-			}
 			next = append(next, below...)
 		} else if len(below) > 0 { // all are of one level
 			b, err := c.asOf(ctx, below[0])
@@ -345,6 +342,41 @@ func (c *compaction) changedUpper(ctx context.Context, next []uint32, held, know
 		}
 	}
 	return u, nil
+}
+
+// schemaPages finds the pages of the schema's b-tree, of which only those above others are read, and how many bytes of a page are usable: any of them may name a new table. In a schema that has more interior pages than a manifest has upper ones, it does not find all.
+func (c *compaction) schemaPages(ctx context.Context) (pages map[uint32]bool, usable int, err error) {
+	pages = map[uint32]bool{1: true}
+	limit := upperLimit / int(c.state.PageSize)
+	for level := []uint32{1}; len(level) > 0 && len(level) <= limit; {
+		var below []uint32
+		for _, p := range level {
+			b, err := c.asOf(ctx, p)
+			if err != nil {
+				return nil, 0, err
+			}
+			if p == 1 {
+				usable = btree.Usable(b)
+			}
+			n, _ := btree.Parse(b, p)
+			for _, p := range n.Children {
+				if !pages[p] {
+					pages[p], below = true, append(below, p)
+				}
+			}
+		}
+		if len(below) > 0 { // all are of one level
+			b, err := c.asOf(ctx, below[0])
+			if err != nil {
+				return nil, 0, err
+			}
+			if n, _ := btree.Parse(b, below[0]); !n.Interior() {
+				break
+			}
+		}
+		level = below
+	}
+	return pages, usable, nil
 }
 
 // upperIndex returns which pages an upper object holds. nil: that cannot be told, and the base does not go on with it. The error is ctx's.
