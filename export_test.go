@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/tonbo-go/tonbo/fence"
@@ -182,6 +183,30 @@ func Differences(entries ...*segment.Index) map[uint32]int32 {
 		c.follow(ix)
 	}
 	return c
+}
+
+// UpperInMemory is how many bytes of an upper object a read-only handle has in memory.
+func (db *DB) UpperInMemory() int {
+	s, err := db.h.ro.present()
+	if err != nil {
+		return -1
+	}
+	defer db.h.ro.release(s)
+	if o := s.loc.Load().upper; o != nil {
+		return len(o.Payload())
+	}
+	return 0
+}
+
+// UpperPages lists the upper pages of a database file, as a base has them that is made of it.
+func UpperPages(ctx context.Context, file io.ReaderAt, pageSize, count uint32) ([]uint32, error) {
+	c := newCompaction(nil, nil, nil, nil, pageSize, 0)
+	c.file, c.state.PageCount = file, count
+	u, err := c.upperPages(ctx, upperLimit, upperMost, upperMost)
+	if err != nil {
+		return nil, err
+	}
+	return u.order, nil
 }
 
 // CollectOwn runs the owner's own collection.
