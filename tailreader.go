@@ -88,6 +88,7 @@ func (t *tailReader) load(ctx context.Context, floor uint64) (err error) {
 		cancel()
 	}()
 	g, gctx := errgroup.WithContext(ctx)
+	beside := t.head.Base == "" || t.head.Tail != nil || t.base != nil // else the base tells how far down the tail goes
 	if t.head.Base != "" && !t.head.Whole && t.base == nil {
 		g.Go(func() (err error) {
 			if t.base, err = t.h.readBase(gctx, t.head); err != nil {
@@ -100,7 +101,7 @@ func (t *tailReader) load(ctx context.Context, floor uint64) (err error) {
 			return err
 		})
 	}
-	if t.head.Base == "" || t.head.Tail != nil || t.base != nil {
+	if beside {
 		g.Go(func() error { return t.readAll(gctx, floor) })
 		if err := g.Wait(); err != nil {
 			return err

@@ -405,7 +405,6 @@ func TestBaseIsMadeThoughTheUpperObjectCannotBeHad(t *testing.T) {
 
 // TestOpenWaitsForTheUpperObjectNoLongerThanItIsWorth: a store that does not answer for it keeps Open for ten seconds, and the reading of a tail that the head does not list not at all. Time is the bubble's.
 func TestOpenWaitsForTheUpperObjectNoLongerThanItIsWorth(t *testing.T) {
-	ifNotRacing(t)
 	inBubble(t, func(t *testing.T) {
 		store := tonbotest.NewStore(mem.New("test"))
 		a := &account{t: t, store: store}
