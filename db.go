@@ -266,7 +266,7 @@ func (h *handle) reopen(ctx context.Context, pool *sql.DB) error {
 	}
 	defer h.unlockRound()
 	h.mu.Lock()
-	closed, vdb, was := h.closed, h.vdb, h.err
+	closed, vdb := h.closed, h.vdb
 	if !closed {
 		h.moving = make(chan struct{})
 	}
@@ -297,11 +297,12 @@ func (h *handle) reopen(ctx context.Context, pool *sql.DB) error {
 	vdb.Refuse(fmt.Errorf("database %s is being reopened", h.name))
 	h.epoch.Add(1) // idle connections are not given out again
 	if err := h.drain(ctx, pool); err != nil {
-		vdb.Refuse(was)
+		h.accept()
 		return err
 	}
 	// (3) As Open does it. Until that has succeeded, the handle is over.
 	if err := h.detach(); err != nil {
+		h.end(fmt.Errorf("database %s: Reopen failed, call it again: %w", h.name, err), "")
 		return err
 	}
 	h.inflight, h.behind = nil, nil

@@ -288,10 +288,13 @@ func (h *handle) close() error {
 	}
 	if drop && err == nil && ended == nil && vdb.Certain(ctx) == nil {
 		if commits, _ := vdb.Pending(); commits == 0 {
+			if err := h.dir.Remove(); err != nil {
+				return wrap(h.name, "remove the local copy", err)
+			}
 			h.mu.Lock()
 			h.dropped = true
 			h.mu.Unlock()
-			return wrap(h.name, "remove the local copy", h.dir.Remove())
+			return nil
 		}
 	}
 	if err == nil && ended == nil {

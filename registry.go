@@ -12,9 +12,9 @@ import (
 // RegistryOptions of NewRegistry. The zero value works.
 type RegistryOptions struct {
 	// MaxOpen is how many databases are open at once. Where one more is needed, the one that has not been used for longest is closed first; while all are in use, who needs one more waits. Default 1,000: about 25 MiB
-	// and as many files while they are idle.
+	// and as many files while they are idle, and 0.4 MiB and 6 files for each connection that they keep.
 	MaxOpen int
-	// MaxIdle is how long a database stays open that nobody uses. Default 5 minutes. < 0: until its place is needed.
+	// MaxIdle is how long a database stays open that nobody uses. Default 5 minutes. < 0: until its place is needed; one that could not be closed then is closed when it can be.
 	MaxIdle time.Duration
 	// MaxIdleConns is how many SQLite connections the databases that nobody uses keep open, all together: each takes about 0.4 MiB, and opening one some milliseconds. Those of the databases that have not been used for longest are closed
 	// first. What is in use is not bounded by it: a database has the connections that its users need. The registry looks after sql.DB's SetMaxIdleConns for that, and sets it to 2. Default 128. < 0: none stay open.
@@ -38,6 +38,7 @@ const (
 	registryTurns = 32              // databases that are opened or closed at the same time
 	closeRetry    = time.Second     // after a close that failed, doubled each time
 	closeRetryMax = time.Minute
+	evictPatience = time.Second // that what is being closed for another one has for itself
 )
 
 // Registry keeps databases of one account open for a program that serves many of them, and bounds what they take: one handle a name, opened when it is used first, closed when its place is needed or when it has not been used for long.
@@ -65,7 +66,8 @@ type Registry struct {
 	users   int
 	timer   *time.Timer // armed: when the next one is due
 	armed   bool
-	tending bool
+	alarm   time.Time     // then: when it is due
+	tenders chan struct{} // what the timer closes has one
 	closed  bool
 	unused  chan struct{} // set by Close: closed when nobody uses a database
 	gone    chan struct{} // closed when Close has ended
@@ -99,7 +101,7 @@ type RegistryStats struct {
 
 	OpenedCold, OpenedWarm int64 // openings so far, by whether the local copy was rebuilt from the remote
 	Evicted                int64 // closed because their place was needed
-	Expired                int64 // closed because nobody had used them for MaxIdle
+	Expired                int64 // closed because nobody had used them for MaxIdle, or since they could not be closed before
 	Replaced               int64 // closed and opened anew when they were used, since another process had taken them over, or they were over otherwise
 	FailedCloses           int64 // closes that failed, each try
 }
@@ -115,7 +117,7 @@ func NewRegistry(c *Client, o RegistryOptions) *Registry {
 	if o.MaxIdleConns == 0 {
 		o.MaxIdleConns = registryConns
 	}
-	r := &Registry{c: c, o: o, conns: idleConns{max: max(0, o.MaxIdleConns)}, turns: make(chan struct{}, registryTurns), all: map[string]*member{}, gone: make(chan struct{})}
+	r := &Registry{c: c, o: o, conns: idleConns{max: max(0, o.MaxIdleConns)}, turns: make(chan struct{}, registryTurns), tenders: make(chan struct{}, registryTurns/2), all: map[string]*member{}, gone: make(chan struct{})}
 	r.life, r.stop = context.WithCancel(context.Background())
 	r.rush, r.hold = context.WithCancel(context.Background())
 	return r
@@ -190,13 +192,13 @@ func (r *Registry) acquire(ctx context.Context, name string) (*use, error) {
 		switch {
 		case m.going != nil && m.going.firm:
 			ended = m.going.ended
-		case m.opening != nil && m.opening.left:
-			ended = m.opening.done
 		case m.opening != nil && outer.within(m):
 			r.mu.Unlock()
 			return nil, wrap(name, "use", errors.New("it was called from within the database's own Create or Prepare"))
+		case m.opening != nil && m.opening.left:
+			ended = m.opening.done
 		case m.opening != nil:
-		case over == nil || outer.within(m):
+		case over == nil || m.users > 0 && outer.within(m):
 			defer r.mu.Unlock()
 			return r.pin(m, outer), nil
 		case m.users > 0:
@@ -272,11 +274,8 @@ func (r *Registry) release(u *use) {
 		close(r.unused)
 		r.unused = nil
 	}
-	surplus := r.conns.surplus()
 	r.mu.Unlock()
-	for _, m := range surplus {
-		m.drain()
-	}
+	r.trim()
 }
 
 func (r *Registry) closedError(name string) error {

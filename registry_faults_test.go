@@ -160,6 +160,8 @@ func TestDatabaseThatWasTakenOverIsOpenedAnew(t *testing.T) {
 		}
 		return db.Synced(ctx)
 	})
+	for end := time.Now().Add(10 * time.Second); len(said.all()) == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) { // in a goroutine of its own
+	}
 	if got := said.all(); len(got) != 1 || !strings.Contains(got[0], ".lost") && !strings.Contains(got[0], "not shipped") {
 		t.Errorf("OnError: %v", got)
 	}

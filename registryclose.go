@@ -24,9 +24,6 @@ func (r *Registry) wait(m *member) {
 func (r *Registry) keep(m *member) {
 	m.at = r.stuck.PushBack(m)
 	r.conns.add(m)
-	if r.armed && r.timer.Stop() { // it may be due sooner
-		r.armed = false
-	}
 	r.arm()
 }
 
@@ -48,6 +45,7 @@ func (r *Registry) unlist(m *member) {
 // going is one try to close a member that nobody uses. While it is not firm the member is shipped and can be used, which ends the try.
 type going struct {
 	m     *member
+	db    *DB           // the member's when it began: used meanwhile, it may have been opened anew
 	firm  bool          // who wants to use the member waits
 	ended chan struct{} // for that; made when it becomes firm
 }
@@ -55,7 +53,7 @@ type going struct {
 // close begins to close m, which nobody uses: finish does it. The caller holds r.mu.
 func (r *Registry) close(m *member, firm bool) *going {
 	r.unlist(m)
-	m.going = &going{m: m}
+	m.going = &going{m: m, db: m.db}
 	if firm {
 		m.going.close()
 	}
@@ -80,6 +78,7 @@ func (r *Registry) ended(g *going) bool {
 // finish closes what is going. gone: its place is the caller's; used: it is not, since it was used meanwhile. Otherwise it could not be closed, and is kept. why counts it.
 func (r *Registry) finish(g *going, why *int64) (gone, used bool) {
 	gone, used, err := r.try(g, why)
+	r.trim()
 	if err != nil {
 		r.report(g.m.name, !gone, err)
 	}
@@ -92,7 +91,7 @@ func (r *Registry) try(g *going, why *int64) (gone, used bool, err error) {
 	m := g.m
 	// (1) All of it is shipped while it can be used.
 	if !g.firm {
-		err = r.ship(m.db)
+		err = r.ship(g.db)
 		r.mu.Lock()
 		switch {
 		case m.going != g:
@@ -107,10 +106,10 @@ func (r *Registry) try(g *going, why *int64) (gone, used bool, err error) {
 		r.mu.Unlock()
 	}
 	// (2) Nobody uses it from here on: most often there is nothing to ship any more.
-	err = r.quiesce(m.db)
+	err = r.quiesce(g.db)
 	kept := err != nil
 	if !kept {
-		err = r.shut(m.db)
+		err = r.shut(g.db)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,7 +178,7 @@ func (r *Registry) report(name string, kept bool, err error) {
 
 // arm sets the timer for what is due next. The caller holds r.mu.
 func (r *Registry) arm() {
-	if r.closed || r.armed || r.tending {
+	if r.closed {
 		return
 	}
 	var next time.Time
@@ -191,10 +190,10 @@ func (r *Registry) arm() {
 			next = m.retry
 		}
 	}
-	if next.IsZero() {
+	if next.IsZero() || r.armed && (!next.Before(r.alarm) || !r.timer.Stop()) {
 		return
 	}
-	r.armed = true
+	r.armed, r.alarm = true, next
 	r.timer = time.AfterFunc(time.Until(next), r.tend)
 }
 
@@ -217,46 +216,29 @@ func (r *Registry) due() *going {
 	return nil
 }
 
-// tend closes what is due, in the timer's goroutine and in a few beside it.
+// tend closes what is due, a few at once: openings have the other turns.
 func (r *Registry) tend() {
 	r.mu.Lock()
-	if r.closed {
-		r.mu.Unlock()
-		return
-	}
-	r.armed, r.tending = false, true
-	r.work.Add(1)
-	r.mu.Unlock()
-	defer r.work.Done()
-	var g errgroup.Group
-	g.SetLimit(registryTurns / 2) // openings have the others
-	for {
-		r.mu.Lock()
-		due := r.due()
-		r.mu.Unlock()
-		if due == nil {
-			break
-		}
-		g.Go(func() error {
+	defer r.mu.Unlock()
+	r.armed = false
+	for due := r.due(); due != nil; due = r.due() {
+		r.work.Go(func() {
+			r.tenders <- struct{}{}
+			defer func() { <-r.tenders }()
 			if gone, _ := r.finish(due, &r.stats.Expired); gone {
 				r.mu.Lock()
 				defer r.mu.Unlock()
 				r.vacate()
 			}
-			return nil
 		})
 	}
-	g.Wait()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.tending = false
 	r.arm()
 }
 
 // Close waits until no database is in use, and closes all of them: each ships what is unshipped, for at most Options.SyncTimeout. Use returns [ErrClosed] from the call on, and so do those that wait for a database to be opened.
 //
 // When ctx ends, those that are still in use are closed too (what their users COMMIT from then on is refused), and what is not shipped by then stays in the local copies, where the next [Open] in this directory finds it. The errors are joined; each names
-// its database. Create, Prepare and OnError are waited for, whatever ctx says: their contexts end. A second Close waits for the first one, and returns nil. Within a Use it would wait for itself: that is an error.
+// its database. Create and Prepare, whose contexts end, and OnError are waited for, whatever ctx says. A second Close waits for the first one, and returns nil. Within a Use it would wait for itself: that is an error.
 func (r *Registry) Close(ctx context.Context) error {
 	if ctx.Value(useKey{r}) != nil {
 		return errors.New("close the registry: it was called from within a Use")

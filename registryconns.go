@@ -26,17 +26,27 @@ func (c *idleConns) remove(m *member) {
 }
 
 // surplus takes out what has to close its connections.
-func (c *idleConns) surplus() (ms []*member) {
+func (c *idleConns) surplus() (dbs []*DB) {
 	for c.total > c.max {
 		m := c.used.Front().Value.(*member)
 		c.remove(m)
-		ms = append(ms, m)
+		dbs = append(dbs, m.db)
 	}
-	return ms
+	return dbs
 }
 
 // drain closes the connections that are idle. Who has begun to use the database meanwhile opens new ones.
-func (m *member) drain() {
-	m.db.SetMaxIdleConns(-1)
-	m.db.SetMaxIdleConns(maxIdleConns)
+func drain(db *DB) {
+	db.SetMaxIdleConns(-1)
+	db.SetMaxIdleConns(maxIdleConns)
+}
+
+// trim closes what idle databases have too many of.
+func (r *Registry) trim() {
+	r.mu.Lock()
+	surplus := r.conns.surplus()
+	r.mu.Unlock()
+	for _, db := range surplus {
+		drain(db)
+	}
 }

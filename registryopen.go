@@ -1,10 +1,12 @@
 package tonbo
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"time"
 )
 
 // opening is one opening of a member, for all who wait for it. It has a context of its own, which ends when nobody waits any more.
@@ -17,15 +19,15 @@ type opening struct {
 	waiting int           // uses
 	left    bool          // nobody waits: it is on its way to fail
 	queued  bool          // there is no place
+	firm    bool          // a use has kept from its end what was to be closed for it
 	unheard error         // why its database could not be closed well when it was not to be opened after all
 	full    chan struct{} // closed when queued becomes true; nil: there is a place
 }
 
 // placeWaiter waits for a place: it gets nil, or what is to be closed for it, by itself.
 type placeWaiter struct {
-	o    *opening
-	firm bool
-	got  chan *going
+	o   *opening
+	got chan *going
 }
 
 // open begins to open a member, or to open it anew. The caller holds r.mu.
@@ -62,6 +64,9 @@ func (r *Registry) run(ctx context.Context, m *member, o *opening, u *use) {
 		err = r.discard(o, db, r.closedError(m.name))
 		r.mu.Lock()
 	}
+	if r.closed && ctx.Err() != nil && err != nil && !errors.Is(err, ErrClosed) {
+		err = fmt.Errorf("%w (%w)", r.closedError(m.name), err)
+	}
 	m.opening, o.err = nil, err
 	if err != nil {
 		delete(r.all, m.name)
@@ -93,6 +98,7 @@ func (r *Registry) run(ctx context.Context, m *member, o *opening, u *use) {
 	}
 	close(o.done)
 	r.mu.Unlock()
+	r.trim()
 	if unheard != nil {
 		r.report(m.name, false, unheard)
 	}
@@ -156,7 +162,6 @@ func (r *Registry) openOne(ctx context.Context, name string) (*DB, error) {
 
 // place waits for a place, and closes what has to go for it: firmly when a use has kept that from its end before, so that those who are not open get their turn.
 func (r *Registry) place(ctx context.Context, o *opening) error {
-	firm := false
 	for {
 		r.mu.Lock()
 		if err := ctx.Err(); err != nil {
@@ -169,47 +174,78 @@ func (r *Registry) place(ctx context.Context, o *opening) error {
 			r.mu.Unlock()
 			return nil
 		}
+		var g *going
 		if first := r.idle.Front(); first != nil {
-			g := r.close(first.Value.(*member), firm)
+			g = r.close(first.Value.(*member), o.firm)
 			r.mu.Unlock()
-			gone, used := r.finish(g, &r.stats.Evicted)
-			if gone {
-				r.placed(o)
-				return nil
-			}
-			firm = firm || used
-			continue
-		}
-		w := &placeWaiter{o, firm, make(chan *going, 1)}
-		at := r.queue.PushBack(w)
-		if !o.queued {
-			o.queued = true
-			close(o.full)
-		}
-		r.mu.Unlock()
-		select {
-		case g := <-w.got:
-			gone, used := g == nil, false
-			if !gone {
-				gone, used = r.finish(g, &r.stats.Evicted)
-			}
-			if gone {
-				r.placed(o)
-				return nil
-			}
-			firm = firm || used
-		case <-ctx.Done():
-			r.mu.Lock()
-			select {
-			case g := <-w.got:
-				r.giveBack(g)
-			default:
-				r.queue.Remove(at)
-			}
+		} else {
+			w, at := r.enqueue(o)
 			r.mu.Unlock()
-			return ctx.Err()
+			var err error
+			if g, err = r.queued(ctx, w, at); err != nil {
+				return err
+			}
+		}
+		if g == nil || r.evict(ctx, o, g) {
+			r.placed(o)
+			return nil
 		}
 	}
+}
+
+// enqueue makes an opening wait for a place. The caller holds r.mu.
+func (r *Registry) enqueue(o *opening) (*placeWaiter, *list.Element) {
+	w := &placeWaiter{o, make(chan *going, 1)}
+	if !o.queued {
+		o.queued = true
+		close(o.full)
+	}
+	return w, r.queue.PushBack(w)
+}
+
+// queued waits in the queue, for a place (nil) or for what is to be closed for one.
+func (r *Registry) queued(ctx context.Context, w *placeWaiter, at *list.Element) (*going, error) {
+	select {
+	case g := <-w.got:
+		return g, nil
+	case <-ctx.Done():
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case g := <-w.got:
+		r.giveBack(g)
+	default:
+		r.queue.Remove(at)
+	}
+	return nil, ctx.Err()
+}
+
+// evict closes a member for an opening. true: its place is the opening's. One that takes long is left to itself, since another place may be had sooner: it is then free for whoever waits.
+func (r *Registry) evict(ctx context.Context, o *opening, g *going) bool {
+	ended := make(chan struct{})
+	var gone, left bool // guarded by r.mu
+	r.work.Go(func() {
+		defer close(ended)
+		itIs, used := r.finish(g, &r.stats.Evicted)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		gone, o.firm = itIs, o.firm || used
+		if gone && left {
+			r.vacate()
+		}
+	})
+	t := time.NewTimer(evictPatience)
+	defer t.Stop()
+	select {
+	case <-ended:
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left = true
+	return gone
 }
 
 // placed: the opening has a place.
@@ -261,7 +297,7 @@ func (r *Registry) rest(m *member) {
 		m.tries, m.err = 0, nil
 	}
 	if w := r.next(); w != nil {
-		w.got <- r.close(m, w.firm)
+		w.got <- r.close(m, w.o.firm)
 		return
 	}
 	r.wait(m)

@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// Suspend is [DB.Synced] and [DB.Close], and then the local copy is removed: what the database holds is in the remote alone, and its next Open is a cold start. COMMITs are refused ([ErrClosed]) from the call on.
+// Suspend is [DB.Synced] and [DB.Close], and then the local copy is removed: what the database holds is in the remote alone, and its next Open is a cold start. COMMITs are refused ([ErrClosed]) as soon as no other Synced is under way; those before are shipped.
 //
 // When it cannot be acknowledged, the error is Synced's, nothing is closed or removed, and the DB goes on as before, unless it is over. An error after that is Close's, or that of the removal (the copy is void
 // then, and what is left of it goes with the next Open), or tells that the copy stays, since another call closed the DB, or another process took the database over, at that moment: the DB is closed. Files with commits that were set aside stay. A ctx without a deadline gets Options.SyncTimeout.
@@ -17,6 +17,11 @@ func (db *DB) Suspend(ctx context.Context) error {
 	h := db.h
 	if h.ro != nil {
 		return wrap(h.name, "suspend", ErrReadOnly)
+	}
+	if _, has := ctx.Deadline(); !has {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, h.o.SyncTimeout)
+		defer cancel()
 	}
 	if db.lease != nil {
 		if err := db.Synced(ctx); err != nil {
@@ -67,12 +72,18 @@ func (db *DB) quiesce(ctx context.Context, asks bool) (err error) {
 		return errors.Join(err, h.ended())
 	}
 	defer h.unlockRound()
+	h.accept()
+	return err
+}
+
+// accept takes COMMITs again, unless there is a reason not to. The caller holds the round.
+func (h *handle) accept() {
 	_, vdb := h.current()
 	for { // it may end, or be closed, without the round
 		why := h.refusal()
 		vdb.Refuse(why)
 		if why != nil || h.refusal() == nil {
-			return err
+			return
 		}
 	}
 }

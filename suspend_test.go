@@ -155,3 +155,61 @@ func TestSuspendOfASharedHandle(t *testing.T) {
 	defer ro.Close()
 	wantIs(t, "Suspend of a reader", ro.Suspend(ctx), tonbo.ErrReadOnly)
 }
+
+// TestSuspendsAtTheSameTimeTellWhetherTheCopyIsGone.
+func TestSuspendsAtTheSameTimeTellWhetherTheCopyIsGone(t *testing.T) {
+	a := newAccount(t)
+	a.create("run")
+	o := a.machine()
+	for range 30 {
+		db := open(t, "run", o)
+		path := db.LocalFile()
+		exec(t, db, "CREATE TABLE IF NOT EXISTS t(x)")
+		exec(t, db, "INSERT INTO t VALUES(zeroblob(100000))")
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				err := db.Suspend(context.Background())
+				_, serr := os.Stat(path)
+				if err == nil && serr == nil {
+					t.Error("Suspend returned nil and the copy is there")
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+// TestSuspendWithoutADeadlineEnds after Options.SyncTimeout, also when it waits for a Reopen.
+func TestSuspendWithoutADeadlineEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		a, store := faultyAccount(t)
+		a.create("run")
+		o := a.machine()
+		o.SyncTimeout = time.Second
+		db := open(t, "run", o)
+		exec(t, db, "CREATE TABLE IF NOT EXISTS t(x)")
+		synced(t, db)
+		gate := store.Block(logEntries)
+		reopened := make(chan error, 1)
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() { reopened <- db.Reopen(ctx) }()
+		if err := gate.Wait(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		suspended := make(chan error, 1)
+		go func() { suspended <- db.Suspend(context.Background()) }()
+		select {
+		case err := <-suspended:
+			if took := time.Since(start); err == nil || took > 2*time.Second {
+				t.Errorf("after %v: %v", took, err)
+			}
+		case <-time.After(10 * time.Minute):
+			t.Error("it waits for longer than SyncTimeout")
+		}
+		cancel()
+		gate.Open()
+		<-reopened
+	})
+}
