@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/tonbo-go/tonbo/remote"
@@ -18,12 +19,36 @@ type DB struct {
 	*sql.DB
 	h     *handle
 	lease *lease // set by Ensure: the handle is shared
+	since *since // nil: it does not tell apart those who use it
 }
 
-// outdated tells that commits which this DB may have made were set aside, and that the handle was taken back since (another Ensure of the key did that): what it is asked to acknowledge is not in the remote.
+// since is where that begins which a DB answers for, one of several that share a handle and do not know of each other's Reopen.
+type since struct {
+	losses     atomic.Int64  // the handle's, which it has nothing to do with
+	generation atomic.Uint64 // the writer's
+}
+
+// now makes it begin now. The caller holds the round, or has committed nothing yet.
+func (s *since) now(h *handle) {
+	owner, _ := h.current()
+	s.losses.Store(h.losses.Load())
+	s.generation.Store(owner.Generation())
+}
+
+// fromNow returns a DB of the same handle and pool that answers for what is committed from now on.
+func (db *DB) fromNow() *DB {
+	own := *db
+	if db.h.ro == nil {
+		own.since = new(since)
+		own.since.now(db.h)
+	}
+	return &own
+}
+
+// outdated tells that commits which this DB may have made were set aside, and that the handle was taken back since by somebody else (another Ensure of the key, another use of a registry): what it is asked to acknowledge is not in the remote.
 func (db *DB) outdated() error {
 	h := db.h
-	if db.lease == nil || h.losses.Load() == db.lease.told {
+	if db.since == nil || h.losses.Load() == db.since.losses.Load() {
 		return nil
 	}
 	var fenced *FencedError
@@ -37,8 +62,8 @@ func (db *DB) outdated() error {
 func (db *DB) lossError() error {
 	h := db.h
 	var generation uint64
-	if db.lease != nil {
-		generation = db.lease.generation
+	if db.since != nil {
+		generation = db.since.generation.Load()
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -123,15 +148,19 @@ func (h *handle) synced(ctx context.Context) error {
 }
 
 // Gate runs fn, then Synced, and returns nil only if both did: wrap what leaves the process in it. An error of fn is returned as it is, and
-// nothing is synced then.
+// nothing is synced then. Should somebody take the database back meanwhile ([DB.Reopen]) without what fn has committed, the error is a [*FencedError].
 func (db *DB) Gate(ctx context.Context, fn func() error) error {
 	if err := notNil("fn", fn == nil); err != nil {
 		return wrap(db.h.name, "gate", err)
 	}
+	own := db.fromNow()
 	if err := fn(); err != nil {
 		return err
 	}
-	return db.Synced(ctx)
+	if err := own.Synced(ctx); err != nil {
+		return err
+	}
+	return db.outdated()
 }
 
 // Done is closed when this handle can no longer commit; Err tells why. After Reopen, Done returns a new channel.
@@ -176,6 +205,9 @@ func (db *DB) Close() error {
 	}
 	if cerr := db.h.close(); err == nil {
 		err = cerr
+	}
+	if err == nil {
+		err = db.outdated()
 	}
 	return err
 }
@@ -239,7 +271,7 @@ func (db *DB) Status() Status {
 // Reopen takes the database back after it was fenced: it claims the next generation and brings the local copy up to date, in place. Connections in
 // use are waited for, until ctx ends; who asks for one meanwhile waits until it has ended. On a handle that is not fenced it claims and continues all the same.
 // When it fails early the handle is as it was, later it is over until a Reopen succeeds. A Synced after it does not speak for commits from before that were not shipped: if others have written meanwhile, they are in
-// the file that the [*FencedError] and Status().Lost name.
+// the file that the [*FencedError] and Status().Lost name. It is for all who use this DB to know of it; who uses another one of the same handle (of Ensure, or within another [Registry.Use]) gets the FencedError from Synced, and so does a [DB.Gate] or [DB.Step] beside it.
 func (db *DB) Reopen(ctx context.Context) error {
 	if db.h.ro != nil {
 		return wrap(db.h.name, "reopen", ErrReadOnly)
@@ -250,10 +282,15 @@ func (db *DB) Reopen(ctx context.Context) error {
 	if err := db.live(); err != nil {
 		return wrap(db.h.name, "reopen", err)
 	}
-	return wrap(db.h.name, "reopen", db.h.reopen(ctx, db.DB))
+	mine := db.since
+	if db.lease != nil { // an Ensure's DB speaks for all that it has committed
+		mine = nil
+	}
+	return wrap(db.h.name, "reopen", db.h.reopen(ctx, db.DB, mine))
 }
 
-func (h *handle) reopen(ctx context.Context, pool *sql.DB) error {
+// reopen is Reopen. mine is what the caller has seen of the handle, who learns of what was set aside by this; nil: nothing.
+func (h *handle) reopen(ctx context.Context, pool *sql.DB, mine *since) error {
 	for { // until none is under way with the round held, which one needs to begin
 		h.stopCompaction()
 		if err := h.lockRound(ctx); err != nil {
@@ -312,6 +349,9 @@ func (h *handle) reopen(ctx context.Context, pool *sql.DB) error {
 	if err := h.takeOver(ctx, head, rec); err != nil {
 		h.end(fmt.Errorf("database %s: Reopen failed, call it again: %w", h.name, err), "")
 		return err
+	}
+	if mine != nil {
+		mine.now(h)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -130,7 +130,11 @@ func From(db *sql.DB) *DB {
 	if err != nil {
 		return nil
 	}
-	return &DB{DB: db, h: h, lease: d.c.lease}
+	found := &DB{DB: db, h: h, lease: d.c.lease}
+	if found.lease != nil {
+		found.since = found.lease.since
+	}
+	return found
 }
 
 // connector connects to one database.

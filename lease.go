@@ -15,20 +15,20 @@ import (
 
 // lease is what a DB of Ensure has, which shares its handle with others: its own pool, and its own end.
 type lease struct {
-	pool       *sql.DB
-	generation uint64                  // the writer's, when it was made
-	told       int64                   // losses that it has nothing to do with
-	gone       atomic.Bool             // it is being closed, or is: its connections take nothing more
-	leave      func(gently bool) error // gives the reference back, once
-	done       chan struct{}           // for Done; guarded by the handle's mu
+	pool  *sql.DB
+	since *since
+	gone  atomic.Bool             // it is being closed, or is: its connections take nothing more
+	leave func(gently bool) error // gives the reference back, once
+	done  chan struct{}           // for Done; guarded by the handle's mu
 }
 
 // lease makes a DB of the handle from the reference that the caller has. Its Close acknowledges what was committed before it, as every Close does, and gives the reference back.
 func (i *Instances) lease(id fence.ID, h *sharing) *DB {
 	own := h.db.h
-	l := &lease{told: own.losses.Load(), generation: h.db.Status().Generation, done: make(chan struct{})}
+	l := &lease{since: new(since), done: make(chan struct{})}
+	l.since.now(own)
 	l.pool = newPool(&connector{h: own, lease: l, closes: true})
-	db := &DB{DB: l.pool, h: own, lease: l}
+	db := &DB{DB: l.pool, h: own, lease: l, since: l.since}
 	var once sync.Once
 	var err error
 	l.leave = func(gently bool) error {

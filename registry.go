@@ -127,6 +127,7 @@ func NewRegistry(c *Client, o RegistryOptions) *Registry {
 type use struct {
 	m     *member
 	outer *use // that it is within
+	db    *DB  // its own, of m's handle; nil in Create and Prepare
 }
 
 // useKey is the key of contexts for uses of one registry.
@@ -145,7 +146,7 @@ func (u *use) within(m *member) bool {
 // Use runs fn with a database, which stays open until fn has returned; it is not closed by fn, and not used after it. Any number of calls use one database at the same time: they share its handle. Give fn's context to what is called in it: a
 // Use of another database within it is known by that.
 //
-// What fn commits is acknowledged when fn calls [DB.Synced] or [DB.Step], as everywhere. What it leaves unshipped is shipped when the database is closed, or by Options.SyncEvery. For a database that is open Use does not wait for the remote, also while
+// What fn commits is acknowledged when fn calls [DB.Synced] or [DB.Step] of the DB that it gets, as everywhere: a nil does not stand for what another use has set aside since by [DB.Reopen]. What it leaves unshipped is shipped when the database is closed, or by Options.SyncEvery. For a database that is open Use does not wait for the remote, also while
 // the registry is shipping it, unless it is just being closed: to make room for another one that has been kept from its place by such a Use before, or since all of it is shipped.
 //
 // The error is fn's, or why the database could not be opened: as of [Open], or of Create and Prepare. One whose handle is over, since another process has taken it over for example, is opened anew, as soon as nobody uses it: until
@@ -163,7 +164,7 @@ func (r *Registry) Use(ctx context.Context, name string, fn func(ctx context.Con
 		return err
 	}
 	defer r.release(u)
-	return fn(context.WithValue(ctx, useKey{r}, u), u.m.db)
+	return fn(context.WithValue(ctx, useKey{r}, u), u.db)
 }
 
 // acquire counts a user of the database, which is opened for it.
@@ -243,7 +244,7 @@ func (r *Registry) await(ctx context.Context, m *member, o *opening, outer *use,
 		if o.err != nil {
 			return nil, o.err
 		}
-		return &use{m, outer}, nil // it has been counted
+		return &use{m, outer, m.db.fromNow()}, nil // it has been counted
 	default:
 	}
 	if o.waiting--; o.waiting == 0 {
@@ -261,7 +262,7 @@ func (r *Registry) pin(m *member, outer *use) *use {
 	r.unlist(m)
 	m.users++
 	r.users++
-	return &use{m, outer}
+	return &use{m, outer, m.db.fromNow()}
 }
 
 func (r *Registry) release(u *use) {

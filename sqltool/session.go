@@ -78,18 +78,27 @@ func (s *session) call(ctx context.Context, sql string) (json.RawMessage, error)
 		return failed(context.Cause(ctx))
 	}
 	defer func() { s.turn <- struct{}{} }()
-	results, wrote, err := s.run(ctx, sql)
-	if wrote && s.l.SyncEach {
-		if serr := s.db.Synced(ctx); serr != nil {
-			if err == nil {
-				err = unsynced{serr}
-			} else {
-				err = errors.Join(err, unsynced{serr})
-			}
+	var results []*result
+	var err error
+	serr := s.db.Gate(ctx, func() error {
+		var wrote bool
+		if results, wrote, err = s.run(ctx, sql); wrote && s.l.SyncEach {
+			return nil
 		}
+		return errUngated
+	})
+	switch {
+	case serr == nil || serr == errUngated:
+	case err == nil:
+		err = unsynced{serr}
+	default:
+		err = errors.Join(err, unsynced{serr})
 	}
 	return s.answer(results, err), err
 }
+
+// errUngated: nothing is to be synced.
+var errUngated = errors.New("nothing to sync")
 
 // answer is the JSON of a call.
 func (s *session) answer(results []*result, err error) json.RawMessage {
