@@ -3,6 +3,7 @@ package tonbo
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 	"github.com/tonbo-go/tonbo/internal/base"
 	"github.com/tonbo-go/tonbo/internal/catalog"
 	"github.com/tonbo-go/tonbo/internal/disk"
+	"github.com/tonbo-go/tonbo/internal/layout"
+	"github.com/tonbo-go/tonbo/internal/segment"
 	"github.com/tonbo-go/tonbo/remote"
 	"github.com/tonbo-go/tonbo/vfs"
 )
@@ -138,6 +141,7 @@ var kinds = []struct{ from, to error }{
 	{remote.ErrDenied, ErrForbidden},
 	{remote.ErrQuota, ErrQuota},
 	{remote.ErrUnfit, ErrStoreUnfit},
+	{remote.ErrDamaged, ErrCorrupt},
 	{fence.ErrNoDatabase, ErrNotFound},
 	{fence.ErrTaken, ErrExists},
 	{fence.ErrFrozen, ErrFrozen},
@@ -177,9 +181,20 @@ func (e *dbError) Error() string {
 	// What the packages below say of it often begins in the same words.
 	text := e.err.Error()
 	if e.kind != nil && strings.HasPrefix(text, e.kind.Error()) && strings.HasSuffix(s, ": "+e.kind.Error()) {
-		return s + strings.TrimPrefix(text, e.kind.Error())
+		return s + strings.TrimPrefix(text, e.kind.Error()) + wayOut(e.err)
 	}
-	return s + ": " + text
+	return s + ": " + text + wayOut(e.err)
+}
+
+// remoteDamage are the errors of an object that is missing or damaged.
+var remoteDamage = []error{remote.ErrDamaged, fence.ErrDamaged, catalog.ErrDamaged, base.ErrFormat, segment.ErrFormat, layout.ErrMissing, layout.ErrDamaged}
+
+// wayOut is what to do about an object of the remote that is missing or damaged, where the error does not say it.
+func wayOut(err error) string {
+	if !slices.ContainsFunc(remoteDamage, func(d error) bool { return errors.Is(err, d) }) || strings.Contains(err.Error(), "move it away") {
+		return ""
+	}
+	return "; get it back from a version, replica or backup of the store (Verify tells what else is damaged): nothing is guessed in its place"
 }
 
 func (e *dbError) Unwrap() []error {
@@ -222,7 +237,7 @@ func wrap(name, doing string, err error) error {
 func public(err error) error {
 	for _, k := range kinds {
 		if errors.Is(err, k.from) && !errors.Is(err, k.to) {
-			return fmt.Errorf("%w: %w", k.to, err)
+			return fmt.Errorf("%w: %w%s", k.to, err, wayOut(err))
 		}
 	}
 	return err

@@ -113,7 +113,7 @@ func (s *fetcher) fetchAll() {
 			s.h.o.Logger.Warn("hydration ended", "event", "hydration_failed", "database", s.h.name, "error", why)
 			s.fail(why)
 			return
-		case errors.Is(err, layout.ErrDamaged), errors.Is(err, ErrCorrupt):
+		case errors.Is(err, layout.ErrDamaged), errors.Is(err, remote.ErrDamaged), errors.Is(err, ErrCorrupt):
 			s.h.o.Logger.Warn("hydration ended", "event", "hydration_failed", "database", s.h.name, "error", err)
 			s.fail(s.h.told(err))
 			return

@@ -12,6 +12,7 @@ import (
 	"github.com/tonbo-go/tonbo/internal/layout"
 	"github.com/tonbo-go/tonbo/internal/pageset"
 	"github.com/tonbo-go/tonbo/internal/segment"
+	"github.com/tonbo-go/tonbo/remote"
 )
 
 // lazily tells whether a local copy of that state may begin with pages missing: one that is no larger than what an entry may carry whole is fetched before Open returns in any case.
@@ -113,7 +114,7 @@ func (b *beginning) forget(first, last uint32) {
 
 // told makes what is wrong with an object ErrCorrupt.
 func (h *handle) told(err error) error {
-	if errors.Is(err, layout.ErrMissing) || errors.Is(err, layout.ErrDamaged) {
+	if errors.Is(err, layout.ErrMissing) || errors.Is(err, layout.ErrDamaged) || errors.Is(err, remote.ErrDamaged) {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	return err

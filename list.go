@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tonbo-go/tonbo/fence"
 	"github.com/tonbo-go/tonbo/internal/catalog"
 	"github.com/tonbo-go/tonbo/remote"
 )
@@ -79,7 +80,7 @@ func (f Filter) fits(d *Database, now time.Time) bool {
 
 // List yields the account's databases as they are found, one a name: a LIST per 1,000 index records and a GET for each (16 at once), and for one that is not known to be made, LIST and GET of its
 // log's head. Head and Bytes are not filled in: see Get. They come in the order of their names, byte by byte, but a name comes behind those that go on from it with - or . (run-1-a,
-// run-1.a, run-1, run-10, run-1:a): the order of the remote's keys. What is created or deleted meanwhile may be there or not. An error ends it; so does the loop's end, and then nothing runs on.
+// run-1.a, run-1, run-10, run-1:a): the order of the remote's keys. What is created or deleted meanwhile may be there or not. An error ends it; so does the loop's end, and then nothing runs on. A record that is damaged keeps no other from being listed: the error that names it comes last ([ErrCorrupt]).
 func (c *Client) List(ctx context.Context, f Filter) iter.Seq2[*Database, error] {
 	return func(yield func(*Database, error) bool) {
 		err := f.check()
@@ -149,8 +150,13 @@ func (c *Client) list(ctx context.Context, f Filter, fn func(*Database) bool) er
 			return true
 		})
 	})
+	var damaged []error
 	for one := range rows {
 		r := <-one
+		if errors.Is(r.err, catalog.ErrDamaged) || errors.Is(r.err, remote.ErrDamaged) || errors.Is(r.err, fence.ErrDamaged) {
+			damaged = append(damaged, r.err)
+			continue
+		}
 		if r.err != nil {
 			return r.err
 		}
@@ -161,7 +167,10 @@ func (c *Client) list(ctx context.Context, f Filter, fn func(*Database) bool) er
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return failed
+	if failed != nil {
+		return failed
+	}
+	return errors.Join(damaged...)
 }
 
 // row is what one name comes to.

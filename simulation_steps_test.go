@@ -17,6 +17,7 @@ func (w *simWorld) step() error {
 	if w.breaks.disks {
 		w.order.did(fmt.Sprint("step ", w.steps), w.disks())
 	}
+	w.began = time.Now()
 	m := w.machines[w.rng.IntN(len(w.machines))]
 	name := simNames[w.rng.IntN(len(simNames))]
 	if w.rng.IntN(10) < 7 { // who has something open goes on
@@ -58,6 +59,7 @@ func (w *simWorld) step() error {
 		{5, w.fork, true},
 		{15, w.create, !n.live},
 		{2, w.remove, n.live},
+		{4, w.expire, n.live},
 		{4, w.rewind, n.live && len(n.labels) > 0},
 		{6, w.collect, true},
 		{3, w.sweep, true},
@@ -101,7 +103,7 @@ func outcome(err error) string {
 		err  error
 		name string
 	}{
-		{nil, "ok"}, {tonbo.ErrFenced, "fenced"}, {tonbo.ErrDeleted, "deleted"}, {tonbo.ErrNotFound, "not found"}, {tonbo.ErrExists, "exists"}, {tonbo.ErrPointGone, "point gone"},
+		{nil, "ok"}, {tonbo.ErrFenced, "fenced"}, {tonbo.ErrExpired, "expired"}, {tonbo.ErrDeleted, "deleted"}, {tonbo.ErrNotFound, "not found"}, {tonbo.ErrExists, "exists"}, {tonbo.ErrPointGone, "point gone"},
 		{tonbo.ErrCorrupt, "corrupt"}, {tonbo.ErrUnsynced, "unsynced"}, {tonbo.ErrRemoteLost, "remote lost"}, {tonbo.ErrLocked, "locked"},
 	} {
 		if errors.Is(err, e.err) {
@@ -116,10 +118,10 @@ func (w *simWorld) write(m *simMachine, name string) error {
 	h, n := m.dbs[name], w.names[name]
 	if len(h.list) == 0 {
 		if tx, err := h.db.Begin(); err == nil {
+			tx.Exec(schema) // it may be there already
 			if w.lazy {
 				tx.Exec(ballastSchema)
 			}
-			tx.Exec(schema) // it may be there already
 			tx.Commit()
 		}
 	}
@@ -164,7 +166,7 @@ func (w *simWorld) committed(m *simMachine, name string, h *simHandle, c commit,
 // acknowledged: h was told that the remote holds its list.
 func (w *simWorld) acknowledged(name string, h *simHandle, list []commit) error {
 	n := w.names[name]
-	if err := w.owns(name, h); err != nil {
+	if err := errors.Join(w.owns(name, h), w.inTime(name, h)); err != nil {
 		return err
 	}
 	if !begins(list, n.acked) {
@@ -225,6 +227,9 @@ func (w *simWorld) compact(m *simMachine, name string) error {
 		w.n.compactions++
 		if b := m.dbs[name].db.Base(); b != nil {
 			w.n.packs += len(b.Packs())
+			if b.UpperObject != nil {
+				w.n.upper++
+			}
 		}
 	}
 	w.log("m%d compacts %s: %s", m.n, name, outcome(err))
@@ -259,14 +264,18 @@ func (w *simWorld) reopen(m *simMachine, name string) error {
 	if err != nil {
 		delete(m.dbs, name)
 		h.db.Close()
-		return w.trouble(err)
+		return errors.Join(w.trouble(err), w.rightlyExpired(name, "a Reopen", err))
 	}
+	h.knows = w.names[name].expiry.changes
 	return w.opened(m, name, h)
 }
 
 func (w *simWorld) open(m *simMachine, name string) error {
 	w.weather(m, false)
 	o := w.options(m)
+	if w.breaks.owner != nil {
+		o = w.breaks.owner(o)
+	}
 	o.Strict = w.rng.IntN(3) == 0
 	db, err := tonbo.Open(w.op, name, o)
 	w.log("m%d opens %s (strict %v): %s", m.n, name, o.Strict, outcome(err))
@@ -274,11 +283,15 @@ func (w *simWorld) open(m *simMachine, name string) error {
 		if errors.Is(err, tonbo.ErrNotFound) && w.names[name].live {
 			return broke("%s is there, and not found: %v", name, err)
 		}
-		return w.trouble(err)
+		return errors.Join(w.trouble(err), w.rightlyExpired(name, "an Open", err))
 	}
 	w.n.takeovers++
 	db.SetMaxOpenConns(1)
-	h := &simHandle{db: db, strict: o.Strict}
+	h := &simHandle{db: db, strict: o.Strict, knows: w.names[name].expiry.changes}
+	if x := &w.names[name].expiry; x.past(w.began) {
+		db.Close()
+		return broke("m%d has opened %s, which has expired: %v", m.n, name, x.may)
+	}
 	m.dbs[name] = h
 	return w.opened(m, name, h)
 }
@@ -390,6 +403,14 @@ func (w *simWorld) unreadable(how string, args ...any) error {
 	return broke(how+": %v", args...)
 }
 
+// mustRead: with a handle of its own and no request that fails, a machine reads what is there.
+func (w *simWorld) mustRead(m *simMachine, name string, err error) error {
+	if !w.calm || m.down() || w.names[name].dying {
+		return nil
+	}
+	return broke("m%d cannot read %s: %v", m.n, name, err)
+}
+
 func (w *simWorld) read(m *simMachine, name string) error {
 	w.weather(m, false)
 	db, err := tonbo.OpenReadOnly(w.op, name, w.options(m))
@@ -398,13 +419,13 @@ func (w *simWorld) read(m *simMachine, name string) error {
 		if errors.Is(err, tonbo.ErrNotFound) {
 			return broke("%s is there, and not found: %v", name, err)
 		}
-		return nil
+		return w.mustRead(m, name, err)
 	}
 	defer db.Close()
 	list, err := w.found(db)
 	w.log("m%d reads %s: %d, %s", m.n, name, len(list), outcome(err))
 	if err != nil {
-		return nil
+		return w.mustRead(m, name, err)
 	}
 	w.n.reads++
 	return w.check(name, fmt.Sprintf("m%d reads", m.n), list)
@@ -426,12 +447,15 @@ func (w *simWorld) point(m *simMachine, name string) error {
 		if errors.Is(err, tonbo.ErrPointGone) {
 			return broke("%s@%s is gone: %v", name, label, err)
 		}
-		return nil
+		return w.mustRead(m, name, err)
 	}
 	defer db.Close()
 	list, err := w.found(db)
 	w.log("m%d reads %s@%s: %d, %s", m.n, name, label, len(list), outcome(err))
-	if err == nil && !slices.Equal(list, n.labels[label]) {
+	if err != nil {
+		return w.mustRead(m, name, err)
+	}
+	if !slices.Equal(list, n.labels[label]) {
 		return broke("%s@%s is %v, was %v", name, label, list, n.labels[label])
 	}
 	w.n.points++
@@ -443,8 +467,8 @@ func (w *simWorld) label(n *simName) string {
 }
 
 // begun makes a name's life begin.
-func (n *simName) begun(acked []commit, known map[string]bool) {
-	*n = simName{live: true, life: n.life + 1, never: map[commit]bool{}, acked: slices.Clone(acked), known: map[string]bool{fmt.Sprint([]commit(nil)): true}, labels: map[string][]commit{}}
+func (n *simName) begun(acked []commit, known map[string]bool, expires time.Time) {
+	*n = simName{live: true, expiry: simExpiry{may: []time.Time{expires}}, life: n.life + 1, never: map[commit]bool{}, acked: slices.Clone(acked), known: map[string]bool{fmt.Sprint([]commit(nil)): true}, labels: map[string][]commit{}}
 	maps.Copy(n.known, known)
 	n.learn(acked)
 }
@@ -455,7 +479,8 @@ func (w *simWorld) create(m *simMachine, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.Create(w.op, name, tonbo.CreateOptions{})
+	expires := w.expiry()
+	_, err = c.Create(w.op, name, tonbo.CreateOptions{ExpiresAt: expires})
 	w.log("m%d creates %s: %s", m.n, name, outcome(err))
 	list, gone, terr := w.truth(name)
 	switch {
@@ -468,7 +493,7 @@ func (w *simWorld) create(m *simMachine, name string) error {
 	case len(list) > 0:
 		return broke("%s was created, and holds %v", name, list)
 	}
-	w.names[name].begun(nil, nil)
+	w.names[name].begun(nil, nil, expires)
 	return nil
 }
 
@@ -513,7 +538,7 @@ func (w *simWorld) fork(m *simMachine, source string) error {
 		return broke("%s is a fork of %s and holds %v; acknowledged were %v", to, source, list, s.acked)
 	}
 	w.n.forks++
-	w.names[to].begun(list, nil)
+	w.names[to].begun(list, nil, time.Time{})
 	return nil
 }
 
@@ -589,18 +614,24 @@ func (w *simWorld) sweep(m *simMachine, _ string) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.Sweep(w.op, tonbo.Janitor{Grace: 15 * time.Minute, Parallel: 1})
+	r, err := c.Sweep(w.op, tonbo.Janitor{Grace: 15 * time.Minute, Parallel: 1})
 	w.log("m%d sweeps: %s", m.n, outcome(err))
-	for _, name := range simNames { // it finishes deletions
+	done := err == nil && len(r.Failed) == 0
+	for _, name := range simNames { // it ends what has expired, and finishes deletions
 		n := w.names[name]
 		_, gone, err := w.truth(name)
 		switch {
 		case err != nil:
 			return err
+		case gone && n.live && n.expiry.mayBePast(time.Now()):
+			w.n.expired++
+			n.live = false
 		case gone && n.live && !n.dying:
 			return broke("%s was swept away", name)
 		case gone:
 			n.live = false
+		case n.live && done && n.expiry.past(w.began):
+			return broke("%s has expired (%v), and a janitor left it", name, n.expiry.may)
 		}
 	}
 	return nil
@@ -668,6 +699,11 @@ func (w *simWorld) finish() error {
 		}
 		m := &simMachine{n: 9, disk: w.machines[0].disk, store: tonbotest.NewStore(w.inner), dbs: map[string]*simHandle{}, ros: map[string]*simReader{}}
 		o := w.options(nil)
+		if gone, err := w.revive(c, name); err != nil {
+			return err
+		} else if gone {
+			continue
+		}
 		db, err := tonbo.Open(w.ctx, name, o)
 		if n.dying && errors.Is(err, tonbo.ErrDeleted) {
 			if err := c.Delete(w.ctx, name); err != nil {

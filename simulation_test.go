@@ -51,7 +51,9 @@ type simWorld struct {
 	breaks    simBreak
 	lazy      bool // databases are fetched lazily, whatever their size
 	packing   int64
-	calm      bool // m's requests meet no faults in this step
+	upper     bool      // bases have an upper object
+	began     time.Time // when this step did
+	calm      bool      // m's requests meet no faults in this step
 	labels    int
 	steps     int
 	trace     []string
@@ -62,6 +64,7 @@ type simWorld struct {
 type simCounts struct {
 	acks, takeovers, forks, deletes, rewinds, crashes, losses, reads, points, compactions, fenced, held int
 	strict, failed, partial, whole, moved, packs                                                        int // strict COMMITs that returned nil, and that did not; databases opened and left with pages missing, and made whole; reads of a reader that stayed; packs at compactions
+	expired, revived, upper                                                                             int // databases that a janitor deleted since they had expired, and that were given a later expiry after it had passed; compactions whose base has an upper object
 }
 
 func (c *simCounts) add(d simCounts) {
@@ -83,17 +86,21 @@ func (c *simCounts) add(d simCounts) {
 	c.whole += d.whole
 	c.moved += d.moved
 	c.packs += d.packs
+	c.expired += d.expired
+	c.revived += d.revived
+	c.upper += d.upper
 }
 
 // simBreak is how a run is broken on purpose. The zero value is not at all.
 type simBreak struct {
 	options func(tonbo.Options) tonbo.Options
-	store   func(*tonbotest.Store)          // what the machines' store does besides
-	inner   func(remote.Store) remote.Store // what the machines have instead of the store
-	step    func(w *simWorld) error         // done between the steps
-	disks   bool                            // not broken: what is on the disks after each step is noted, too
-	jostle  bool                            // not broken: goroutines stand aside at random before they ask the store for something, and no run may change by that
-	from    uint64                          // the seed that found it when this was written: no need to look at those before
+	owner   func(tonbo.Options) tonbo.Options // of Opens alone
+	store   func(*tonbotest.Store)            // what the machines' store does besides
+	inner   func(remote.Store) remote.Store   // what the machines have instead of the store
+	step    func(w *simWorld) error           // done between the steps
+	disks   bool                              // not broken: what is on the disks after each step is noted, too
+	jostle  bool                              // not broken: goroutines stand aside at random before they ask the store for something, and no run may change by that
+	from    uint64                            // the seed that found it when this was written: no need to look at those before
 }
 
 // simMachine has a disk and its own way to the store.
@@ -116,6 +123,7 @@ type simHandle struct {
 	list    []commit // what it holds
 	shipped int      // how many of these the remote has had
 	strict  bool     // COMMIT waits for the remote
+	knows   int      // the changes of its expiry that there had been when it was opened
 	damaged bool     // what was fetched for it was damaged on its way
 }
 
@@ -135,6 +143,7 @@ type simName struct {
 	known  map[string]bool     // states that ever were, anywhere
 	labels map[string][]commit // states that have a label
 	never  map[commit]bool     // transactions whose COMMIT failed for good
+	expiry simExpiry
 }
 
 func (n *simName) learn(list []commit) { n.known[fmt.Sprint(list)] = true }
@@ -156,6 +165,7 @@ func newSim(ctx context.Context, seed uint64, base string, breaks simBreak) (*si
 	w := &simWorld{ctx: ctx, seed: seed, rng: rand.New(rand.NewPCG(seed, 3)), inner: mem.New("sim"), base: base, names: map[string]*simName{}, breaks: breaks}
 	w.lazy = w.rng.IntN(3) > 0
 	w.packing = []int64{-1, -1, 16 << 10, 1 << 20}[w.rng.IntN(4)]
+	w.upper = w.rng.IntN(2) == 0
 	for i := range 3 {
 		dir := filepath.Join(base, fmt.Sprint("m", i))
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -196,6 +206,9 @@ func (w *simWorld) options(m *simMachine) tonbo.Options {
 	}
 	if w.packing >= 0 {
 		o = o.Packing(w.packing)
+	}
+	if w.upper {
+		o = o.UpperObjects()
 	}
 	if m == nil {
 		o.Remote, o.Dir = orderedStore{inner: w.inner, order: w.order, who: "clean"}, filepath.Join(w.base, "clean")
@@ -300,35 +313,77 @@ func (w *simWorld) crash(m *simMachine) error {
 	}
 }
 
-// found is what a database holds.
+// found is what a database holds: all of it is read. A reader may move to a newer state between two of these queries.
 func (w *simWorld) found(db *tonbo.DB) ([]commit, error) {
 	var tables int
 	if err := db.QueryRow("SELECT count(*) FROM sqlite_schema").Scan(&tables); err != nil || tables == 0 {
 		return nil, err
 	}
-	if err := w.ballast(db); err != nil {
-		return nil, err
+	for {
+		list, err := inspect(w.ctx, db.DB)
+		if err != nil {
+			return nil, err
+		}
+		rows, err := w.ballast(db)
+		if err != nil {
+			return nil, err
+		}
+		again, err := w.listed(db)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Equal(list, again) {
+			return list, ballastOf(list, rows)
+		}
 	}
-	return inspect(w.ctx, db.DB)
 }
 
-// Ballast is what databases hold from their first commit on and nobody reads but who reads everything: pages that are fetched late.
+// Ballast is what databases hold from their first commit on and nobody reads but who reads everything: pages that are fetched late. Each transaction changes one row of it, some bytes of a page that nobody has looked at for long.
 const ballastRows = 30
 
 var ballastSchema = fmt.Sprintf(`CREATE TABLE ballast(n INTEGER PRIMARY KEY, v BLOB);
-WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM s WHERE n<%d) INSERT INTO ballast SELECT n, printf('%%.*c', 3500, char(64+n)) FROM s`, ballastRows)
+WITH RECURSIVE s(n) AS (SELECT 0 UNION ALL SELECT n+1 FROM s WHERE n<%[1]d-1) INSERT INTO ballast SELECT n, printf('%%06d %%06d %%.*c', 0, 0, 3486, char(64+n)) FROM s;
+CREATE TRIGGER touched AFTER INSERT ON a BEGIN
+	UPDATE ballast SET v = printf('%%06d %%06d %%.*c', new.seq, new.gen, 3486, char(64+n)) WHERE n = (new.seq*7 + new.gen)%%%[1]d;
+END`, ballastRows)
 
 // ballast reads it.
-func (w *simWorld) ballast(db *tonbo.DB) error {
-	var tables, rows int
+func (w *simWorld) ballast(db *tonbo.DB) (rows []string, err error) {
+	var tables int
 	if err := db.QueryRow("SELECT count(*) FROM sqlite_schema WHERE name = 'ballast'").Scan(&tables); err != nil || tables == 0 {
-		return err
+		return nil, err
 	}
-	if err := db.QueryRow("SELECT count(*) FROM ballast WHERE v = printf('%.*c', 3500, char(64+n))").Scan(&rows); err != nil {
-		return err
+	r, err := db.Query("SELECT v FROM ballast ORDER BY n")
+	if err != nil {
+		return nil, err
 	}
-	if rows != ballastRows {
-		return fmt.Errorf("%d rows of ballast, want %d", rows, ballastRows)
+	defer r.Close()
+	for r.Next() {
+		var v string
+		if err := r.Scan(&v); err != nil {
+			return nil, err
+		}
+		rows = append(rows, v)
+	}
+	return rows, r.Err()
+}
+
+// ballastOf holds the ballast against the transactions.
+func ballastOf(list []commit, rows []string) error {
+	if len(rows) == 0 { // it has none
+		return nil
+	}
+	if len(rows) != ballastRows {
+		return fmt.Errorf("%d rows of ballast, want %d", len(rows), ballastRows)
+	}
+	last := map[int]commit{}
+	for _, c := range list {
+		last[(c.Seq*7+int(c.Gen))%ballastRows] = c
+	}
+	for n, v := range rows {
+		if want := fmt.Sprintf("%06d %06d %s", last[n].Seq, last[n].Gen, strings.Repeat(string(rune(64+n)), 3486)); v != want {
+			return fmt.Errorf("row %d of the ballast begins with %.20q, want %.20q", n, v, want)
+		}
 	}
 	return nil
 }

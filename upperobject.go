@@ -105,7 +105,7 @@ func (h *handle) readUpper(ctx context.Context, m *base.Manifest) (*upperCopies,
 
 // noUpper says that an upper object cannot be had, or is not what it should be: it holds copies of what the levels have, and everybody does without. In the latter case the next base makes another one: each opening would say so.
 func (h *handle) noUpper(key string, err error) {
-	if errors.Is(err, ErrCorrupt) || errors.Is(err, layout.ErrMissing) || errors.Is(err, layout.ErrDamaged) {
+	if errors.Is(err, ErrCorrupt) || errors.Is(err, layout.ErrMissing) || errors.Is(err, layout.ErrDamaged) || errors.Is(err, remote.ErrDamaged) {
 		h.badUpper.Store(&key)
 	}
 	h.o.Logger.Warn("copies of upper pages cannot be used; they are read where they were copied from", "event", "upper_unusable", "database", h.name, "object", key, "error", err)

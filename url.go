@@ -57,6 +57,14 @@ func parseURL(ctx context.Context, o Options) (remote.Store, error) {
 	if err != nil {
 		return nil, errors.New("the remote URL does not parse: want s3://bucket/prefix, file:///dir, mem://name, https://host or unix:///socket") // it may hold a secret
 	}
+	if u.Scheme == "file" || u.Scheme == "mem" {
+		switch {
+		case u.RawQuery != "" || u.ForceQuery:
+			return nil, fmt.Errorf("remote URL %s: %s:// takes no parameters (a ? in a path is spelled %%3F)", o.URL, u.Scheme)
+		case u.Fragment != "":
+			return nil, fmt.Errorf("remote URL %s: %s:// takes no fragment (a # in a path is spelled %%23)", o.URL, u.Scheme)
+		}
+	}
 	switch u.Scheme {
 	case "s3":
 		return s3.Open(ctx, o.URL, s3.Options{Logger: o.Logger})
@@ -71,8 +79,8 @@ func parseURL(ctx context.Context, o Options) (remote.Store, error) {
 		if runtime.GOOS == "windows" {
 			path = strings.TrimPrefix(path, "/")
 		}
-		if path == "" {
-			return nil, fmt.Errorf("remote URL %s names no directory", o.URL)
+		if strings.Trim(path, "/") == "" {
+			return nil, fmt.Errorf("remote URL %s names no directory: want file:///absolute/directory", o.URL)
 		}
 		return dir.Open(filepath.FromSlash(path))
 	case "mem":

@@ -67,7 +67,7 @@ func (v *verifier) problem(key string, err error) error {
 
 func (v *verifier) run(ctx context.Context) error {
 	head, err := v.h.log.Head(ctx)
-	if errors.Is(err, fence.ErrDamaged) {
+	if errors.Is(err, fence.ErrDamaged) || errors.Is(err, remote.ErrDamaged) {
 		return v.problem(fmt.Sprintf("db/%s/log/", v.h.name), err)
 	}
 	if err != nil {

@@ -93,7 +93,7 @@ func definite(err error) bool {
 	if errors.Is(err, remote.ErrUnknown) {
 		return false
 	}
-	for _, kind := range []error{remote.ErrDenied, remote.ErrUnauthorized, remote.ErrQuota, remote.ErrUnfit, remote.ErrNoBucket} {
+	for _, kind := range []error{remote.ErrDenied, remote.ErrUnauthorized, remote.ErrQuota, remote.ErrUnfit, remote.ErrDamaged, remote.ErrNoBucket} {
 		if errors.Is(err, kind) {
 			return true
 		}

@@ -83,6 +83,7 @@ var (
 	ErrDenied       = errors.New("access denied")              // 403
 	ErrQuota        = errors.New("quota exceeded")             // 402, 507, full disk
 	ErrUnfit        = errors.New("store unfit")                // it cannot do what tonbo needs (501, condition ignored)
+	ErrDamaged      = errors.New("object damaged")             // what is stored under the key is no whole object
 	ErrNoBucket     = errors.New("bucket or directory absent") // the location itself is not there
 )
 

@@ -7,7 +7,10 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net/url"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -28,6 +31,7 @@ type app struct {
 	verbose  bool
 
 	running  bool // flags and arguments are right
+	makes    bool // the command may make the remote's directory
 	progress *progressLine
 
 	// what the command is about: hints name it
@@ -131,10 +135,35 @@ func (a *app) options() (tonbo.Options, error) {
 	if o.URL == "" {
 		return o, &usageError{err: errors.New("no remote: give --url or set $TONBO_URL (s3://bucket/prefix, file:///dir, https://host)")}
 	}
+	if err := a.reachable(o.URL); err != nil {
+		return o, err
+	}
 	if a.verbose {
 		o.Logger = slog.New(slog.NewTextHandler(a.progress.above(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	return o, nil
+}
+
+// reachable refuses a remote that this command would find empty whatever is wrong with its name.
+func (a *app) reachable(remote string) error {
+	u, err := url.Parse(remote)
+	if err != nil { // NewClient says so
+		return nil
+	}
+	switch {
+	case u.Scheme == "mem":
+		return usagef("--url %s: what is in memory ends with the command that put it there; name a directory, file:///dir, or a bucket", remote)
+	case u.Scheme != "file" || a.makes:
+		return nil
+	}
+	path := u.Path
+	if runtime.GOOS == "windows" {
+		path = strings.TrimPrefix(path, "/")
+	}
+	if _, err := os.Stat(filepath.FromSlash(path)); errors.Is(err, fs.ErrNotExist) {
+		return usagef("there is no directory %s: is it the right --url? tonbo database create makes it, with the first database", path)
+	}
+	return nil
 }
 
 // client is the account's.

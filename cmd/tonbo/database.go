@@ -25,6 +25,7 @@ func (a *app) create() *cobra.Command {
 		Example: "  tonbo database create run-42 --ttl 1h --metadata task=42",
 		Args:    exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			a.makes = true
 			c, err := a.about(args[0])
 			if err != nil {
 				return err

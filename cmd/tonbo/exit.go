@@ -71,7 +71,7 @@ var outcomes = []struct {
 	{tonbo.ErrName, exitUsage, "invalid_name", ""},
 	{tonbo.ErrInvalid, exitUsage, "invalid_option", ""},
 	{tonbo.ErrUnsynced, exitFailed, "unsynced", "run it again"},
-	{tonbo.ErrUnauthorized, exitFailed, "unauthorized", "renew the credentials, or set the clock"},
+	{tonbo.ErrUnauthorized, exitFailed, "unauthorized", "give credentials that are right and have not expired; a clock that is wrong is refused too"},
 	{tonbo.ErrForbidden, exitFailed, "forbidden", "docs/operations.md tells which rights the key needs"},
 	{tonbo.ErrQuota, exitFailed, "quota", "make room in the store"},
 	{tonbo.ErrLimit, exitFailed, "database_limit", "delete some, or run tonbo janitor"},

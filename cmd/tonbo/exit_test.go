@@ -415,3 +415,23 @@ func TestADeviceIsNoTerminal(t *testing.T) {
 		t.Error("taken for a terminal")
 	}
 }
+
+// TestARemoteThatIsNotThereIsNotEmpty: a directory with a wrong name is not made by who looks into it, and memory holds nothing for another command.
+func TestARemoteThatIsNotThereIsNotEmpty(t *testing.T) {
+	s := newDirShell(t)
+	s.url += "/typo"
+	for _, args := range [][]string{{"database", "list"}, {"database", "get", "run"}, {"query", "run", "select 1"}, {"janitor"}, {"usage"}, {"database", "export", "run", "x"}} {
+		if r := s.run(args...); r.code != exitUsage || !strings.Contains(r.err, "there is no directory") {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+	if _, err := os.Stat(filepath.FromSlash(strings.TrimPrefix(s.url, "file://"))); err == nil {
+		t.Error("it was made")
+	}
+	s.ok("database", "create", "run")
+	s.ok("database", "list")
+	s.url = "mem://x"
+	if r := s.run("database", "create", "run"); r.code != exitUsage || !strings.Contains(r.err, "memory") {
+		t.Errorf("mem://: %+v", r)
+	}
+}

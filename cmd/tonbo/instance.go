@@ -61,6 +61,7 @@ To find out whether it opens, the command opens it, which takes it over, and clo
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
+			a.makes = template == "" // that would be there
 			c, is, err := a.instances(args[0])
 			if err != nil {
 				return err

@@ -69,6 +69,7 @@ The first key is made by --init and shown once, or kept in a file by --owner-key
 }
 
 func (a *app) runServe(ctx context.Context, f serveFlags) error {
+	a.makes = true
 	o, err := a.options()
 	if err != nil {
 		return err

@@ -113,6 +113,7 @@ func (a *app) importFile() *cobra.Command {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			a.makes = true
 			c, err := a.about(args[0])
 			if err != nil {
 				return err

@@ -115,7 +115,7 @@ func (l Bindings) Append(ctx context.Context, prev *Binding, next Binding) (ther
 			if rerr == nil {
 				return there, there.Nonce == next.Nonce, nil
 			}
-			if errors.Is(rerr, ErrDamaged) || errors.Is(rerr, ErrNewer) {
+			if errors.Is(rerr, ErrDamaged) || errors.Is(rerr, ErrNewer) || errors.Is(rerr, remote.ErrDamaged) {
 				return nil, false, rerr
 			}
 			err = rerr

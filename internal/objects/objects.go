@@ -226,6 +226,8 @@ func ofStore(err error) *Refusal {
 		return &Refusal{Status: http.StatusBadGateway, Code: objectwire.Refused, Detail: "the store refuses the server's credentials"}
 	case errors.Is(err, remote.ErrBadKey):
 		return &Refusal{Status: http.StatusBadRequest, Code: objectwire.InvalidKey, Detail: "no object has such a key"}
+	case errors.Is(err, remote.ErrDamaged):
+		return &Refusal{Status: http.StatusBadGateway, Code: objectwire.ObjectDamaged, Detail: "what the server's store has there is no whole object"}
 	case errors.Is(err, remote.ErrUnfit), errors.Is(err, remote.ErrNoBucket), errors.Is(err, fence.ErrDamaged), errors.Is(err, fence.ErrNewer):
 		return &Refusal{Status: http.StatusBadGateway, Code: objectwire.Unfit, Detail: "the server's store cannot do this"}
 	}

@@ -18,6 +18,7 @@ const (
 	Unavailable    = "store_unavailable"
 	Refused        = "store_refused" // the server's own credentials
 	Unfit          = "store_unfit"
+	ObjectDamaged  = "object_damaged" // the store says that what is there is no whole object
 	Quota          = "quota"
 	Unauthorized   = "unauthorized"
 	Narrowed       = "key_narrowed"

@@ -139,11 +139,16 @@ func TestForeignFilesAreIgnoredAndDamagedOnesAreErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		o, err := s.Get(t.Context(), "a/k", remote.GetOptions{})
-		if !errors.Is(err, remote.ErrUnfit) || o.Body != nil || !strings.Contains(err.Error(), file) {
+		if !errors.Is(err, remote.ErrDamaged) || o.Body != nil || !strings.Contains(err.Error(), file) {
 			t.Fatalf("cut to %d bytes: %q, %v", n, o.Body, err)
 		}
-		if _, _, err := s.List(t.Context(), "a/", remote.ListOptions{}); !errors.Is(err, remote.ErrUnfit) {
-			t.Fatalf("List, cut to %d bytes: %v", n, err)
+		if page, _, err := s.List(t.Context(), "a/", remote.ListOptions{}); err != nil || len(page) != 1 || page[0].Key != "a/k" { // the key is taken
+			t.Fatalf("List, cut to %d bytes: %v, %v", n, page, err)
+		} else if _, err := s.Swap(t.Context(), "a/k", page[0].ETag, []byte("new")); !errors.Is(err, remote.ErrDamaged) {
+			t.Fatalf("Swap, cut to %d bytes: %v", n, err)
+		}
+		if _, err := s.Create(t.Context(), "a/k", nil); !errors.Is(err, remote.ErrExists) {
+			t.Fatalf("Create, cut to %d bytes: %v", n, err)
 		}
 	}
 }

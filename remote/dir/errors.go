@@ -61,7 +61,9 @@ func kindOf(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return remote.ErrUnknown
-	case errors.Is(err, errDamaged), isUnfit(err):
+	case errors.Is(err, errDamaged):
+		return remote.ErrDamaged
+	case isUnfit(err):
 		return remote.ErrUnfit
 	case isFull(err):
 		return remote.ErrQuota

@@ -23,9 +23,12 @@ const (
 	chunk      = 4 << 20   // bytes read or written between two looks at the context
 )
 
-var errDamaged = errors.New("not a whole object of this store (truncated or foreign file): restore it, or move it away")
+var errDamaged = errors.New("it is no whole object of this store: cut off, or another program's file")
 
-// open opens an object and reads its header. The file is immutable: a swap puts another one in its place.
+// noETag is a damaged object's entity tag in listings: no object has it.
+const noETag = "damaged"
+
+// open opens an object and reads its header. The file is immutable: a swap puts another one in its place. With errDamaged come the size and the time.
 func open(file string) (*os.File, remote.Info, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -34,7 +37,7 @@ func open(file string) (*os.File, remote.Info, error) {
 	info, err := readHeader(f)
 	if err != nil {
 		f.Close()
-		return nil, remote.Info{}, err
+		return nil, info, err
 	}
 	return f, info, nil
 }
@@ -47,13 +50,13 @@ func readHeader(f *os.File) (remote.Info, error) {
 	if st.IsDir() {
 		return remote.Info{}, fs.ErrNotExist
 	}
+	size := st.Size() - headerSize
 	var h [headerSize]byte
 	if _, err := f.ReadAt(h[:], 0); err != nil && err != io.EOF {
 		return remote.Info{}, err
 	}
-	size := st.Size() - headerSize
 	if string(h[:8]) != magic || size < 0 || binary.LittleEndian.Uint64(h[24:]) != uint64(size) {
-		return remote.Info{}, fmt.Errorf("%s: %w", f.Name(), errDamaged)
+		return remote.Info{Size: max(0, size), ETag: noETag, Time: st.ModTime()}, fmt.Errorf("%s: %w", f.Name(), errDamaged)
 	}
 	return remote.Info{Size: size, ETag: hex.EncodeToString(h[8:24]), Time: st.ModTime()}, nil
 }

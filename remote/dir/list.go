@@ -17,7 +17,7 @@ import (
 const maxPage = 1000 // keys
 
 // List implements [remote.Store]. It reads only folders that can hold keys with the prefix, and reads until two readings agree:
-// what changes while it is read can show a mixture that never was. A page has at most 1000 keys.
+// what changes while it is read can show a mixture that never was. A page has at most 1000 keys. A damaged object is listed, with an entity tag that none has.
 func (s *Store) List(ctx context.Context, prefix string, o remote.ListOptions) (page []remote.Info, more bool, err error) {
 	const op = "list"
 	if err := s.begin(ctx, op, prefix, remote.CheckPrefix); err != nil {
@@ -165,10 +165,12 @@ func (r *reading) file(path, key string) error {
 		r.torn = true
 		return nil
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+		f.Close()
+	case !errors.Is(err, errDamaged): // that is for who reads it: the key is taken
 		return err
 	}
-	f.Close()
 	info.Key = key
 	r.page = append(r.page, info)
 	return nil

@@ -113,6 +113,10 @@ func kindOf(r *request, status int, code string) (hint string, kind error) {
 		return "", remote.ErrDenied
 	case objectwire.Refused:
 		return "the server's own credentials for its store", remote.ErrDenied
+	case objectwire.ObjectDamaged:
+		if r.op == remote.OpGet {
+			return "", remote.ErrDamaged
+		}
 	case objectwire.Unfit, objectwire.InvalidKey:
 		return "", remote.ErrUnfit
 	case objectwire.TooLarge:

@@ -19,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go/auth"
+	"github.com/aws/smithy-go/logging"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"github.com/tonbo-go/tonbo/remote"
 )
@@ -60,7 +61,7 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	load := func(ctx context.Context) (aws.Config, error) { return loadConfig(ctx, o.Region) }
+	load := func(ctx context.Context) (aws.Config, error) { return loadConfig(ctx, o.Region, s.log) }
 	cfg, err := load(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("s3: %s: AWS configuration: %w", loc, err)
@@ -89,7 +90,7 @@ func (s *Store) Close() error {
 // loadConfig reads environment and files. Its HTTP client starts from the system's roots, so that a private CA (AWS_CA_BUNDLE, or
 // ca_bundle in a profile) adds to the public ones, and is the one kind of client that the SDK can add it to: any other makes it
 // fail with "has no WithTransportOptions".
-func loadConfig(ctx context.Context, region string) (aws.Config, error) {
+func loadConfig(ctx context.Context, region string, log *slog.Logger) (aws.Config, error) {
 	roots, err := x509.SystemCertPool()
 	if err != nil {
 		roots = x509.NewCertPool()
@@ -97,11 +98,23 @@ func loadConfig(ctx context.Context, region string) (aws.Config, error) {
 	client := awshttp.NewBuildableClient().WithTransportOptions(func(tr *http.Transport) {
 		tr.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	})
-	opts := []func(*config.LoadOptions) error{config.WithHTTPClient(client)}
+	opts := []func(*config.LoadOptions) error{config.WithHTTPClient(client), config.WithLogger(sdkLogger{log})}
 	if region != "" {
 		opts = append(opts, config.WithRegion(region))
 	}
 	return config.LoadDefaultConfig(ctx, opts...)
+}
+
+// sdkLogger has the SDK's warnings in the store's log: without one it writes them to the standard error.
+type sdkLogger struct{ log *slog.Logger }
+
+// Logf implements the SDK's logger.
+func (l sdkLogger) Logf(c logging.Classification, format string, args ...any) {
+	level := slog.LevelDebug
+	if c == logging.Warn {
+		level = slog.LevelWarn
+	}
+	l.log.Log(context.Background(), level, fmt.Sprintf(format, args...), "by", "AWS SDK")
 }
 
 // resolve finds the URL of the bucket and what to sign for, by the SDK's own rules.
