@@ -79,12 +79,12 @@ func (s *lagging) List(ctx context.Context, prefix string, o remote.ListOptions)
 var simBreaks = map[string]simBreak{
 	"promise 2, R2: an unknown outcome is acknowledged":                   tuned(tonbo.Options.UnknownIsAcked),
 	"promise 2, R6: idle, nobody is asked":                                tuned(tonbo.Options.IdleIsAcked),
-	"promise 4: the local copy is taken as it is":                         tuned(tonbo.Options.TrustsTheCopy),
-	"promise 4: local commits are kept though others have passed":         tuned(tonbo.Options.KeepsWhatIsPassed),
+	"promise 4: the local copy is taken as it is":                         {options: tonbo.Options.TrustsTheCopy, from: 65},
+	"promise 4: local commits are kept though others have passed":         {options: tonbo.Options.KeepsWhatIsPassed, from: 171},
 	"deltas against what no entry holds":                                  tuned(tonbo.Options.DeltasAgainstUnshipped),
-	"a base without deltas":                                               tuned(tonbo.Options.BasesWithoutDeltas),
-	"promise 4: an absent page comes from the base, whatever is above it": tuned(tonbo.Options.PagesOfTheBase),
-	"strict, R2: a COMMIT of unknown outcome returns nil":                 tuned(tonbo.Options.StrictUnknownIsAcked),
+	"a base without deltas":                                               {options: tonbo.Options.BasesWithoutDeltas, from: 53},
+	"promise 4: an absent page comes from the base, whatever is above it": {options: tonbo.Options.PagesOfTheBase, from: 67},
+	"strict, R2: a COMMIT of unknown outcome returns nil":                 {options: tonbo.Options.StrictUnknownIsAcked, from: 97},
 	"expiry: an owner's clock stands still": {owner: func(o tonbo.Options) tonbo.Options {
 		opened := time.Now()
 		return o.Clocked(func() time.Time { return opened })
@@ -92,7 +92,7 @@ var simBreaks = map[string]simBreak{
 	"expiry: a janitor's clock is ahead": tuned(func(o tonbo.Options) tonbo.Options {
 		return o.Clocked(func() time.Time { return time.Now().Add(2 * time.Hour) })
 	}),
-	"a pack without one of its entries":                                      tuned(tonbo.Options.PacksWithoutOne),
+	"a pack without one of its entries":                                      {options: tonbo.Options.PacksWithoutOne, from: 111},
 	"promise 7: the store ignores conditions, and the probe does not see it": {inner: func(s remote.Store) remote.Store { return overwriting{s} }},
 	"R2: 412 is taken for stored":                                            {inner: func(s remote.Store) remote.Store { return taken{s} }},
 	"R3: a LIST does not show the newest slot":                               {inner: func(s remote.Store) remote.Store { return &lagging{Store: s} }},
