@@ -3,6 +3,7 @@ package tonbo
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -125,8 +126,13 @@ func (t *tailReader) changedByEntries(ctx context.Context, floor uint64, changed
 			return false, err
 		}
 		objects = append(objects, te.object)
-		for _, ref := range te.object.Known().Refs {
-			objects = append(objects, layout.Remote(t.h.pages, int(e.State.PageSize), ref))
+	}
+	if err := readMaps(ctx, objects); err != nil { // of those that were damaged on their way
+		return false, unlessGone(err)
+	}
+	for _, o := range slices.Clone(objects) {
+		for _, ref := range o.Known().Refs {
+			objects = append(objects, layout.Remote(t.h.pages, int(t.head.State.PageSize), ref))
 		}
 	}
 	if err := readMaps(ctx, objects); err != nil {
