@@ -148,7 +148,7 @@ func TestDatabaseThatWasTakenOverIsOpenedAnew(t *testing.T) {
 		wantIs(t, "fenced", db.Synced(ctx), tonbo.ErrFenced)
 		wantIs(t, "while another one uses it", r.Use(t.Context(), "run", nothing), tonbo.ErrFenced)
 		return r.Use(ctx, "run", func(_ context.Context, same *tonbo.DB) error {
-			if same != db {
+			if same.DB != db.DB {
 				t.Error("another handle within")
 			}
 			return nil
